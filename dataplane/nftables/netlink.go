@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"github.com/veridict/veridict/dataplane"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+const (
+	// elementsPerMessage keeps an attribute of elements below 64 KiB: its
+	// length has 16 bits, and google/nftables v0.3.0 cuts silently.
+	elementsPerMessage = 400
+	// The largest batch is sent with one system call, and each of its
+	// messages is acknowledged before the first answer is read.
+	writeBuffer = 16 << 20
+	readBuffer  = 4 << 20
+	// patience bounds every exchange with the kernel. Other users of nftables
+	// may hold the commit lock for long.
+	patience = 30 * time.Second
+)
+
+// netlinkKernel is the real kernel.
+type netlinkKernel struct {
+	nft map[dataplane.Family]knftables.Interface
+	// conn is opened when it is needed; socket is the one inside it.
+	conn   *nftables.Conn
+	socket *netlink.Conn
+}
+
+func newNetlinkKernel() (*netlinkKernel, error) {
+	k := &netlinkKernel{nft: make(map[dataplane.Family]knftables.Interface)}
+	for _, f := range families() {
+		nft, err := knftables.New(knftables.Family(f.ip), tableName)
+		if err != nil {
+			return nil, fmt.Errorf("open nft for family %s: %w", f.ip, err)
+		}
+		k.nft[f.id] = nft
+	}
+	return k, nil
+}
+
+func tableFamily(f family) nftables.TableFamily {
+	if f.id == dataplane.IPv6 {
+		return nftables.TableFamilyIPv6
+	}
+	return nftables.TableFamilyIPv4
+}
+
+// open returns the connection with its deadline set.
+func (k *netlinkKernel) open(ctx context.Context) (*nftables.Conn, error) {
+	if k.conn == nil {
+		conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+			k.socket = c
+			return errors.Join(c.SetWriteBuffer(writeBuffer), c.SetReadBuffer(readBuffer))
+		}))
+		if err != nil {
+			return nil, fmt.Errorf("open netlink socket: %w", err)
+		}
+		k.conn = conn
+	}
+	if err := k.socket.SetDeadline(deadline(ctx)); err != nil {
+		return nil, fmt.Errorf("set netlink deadline: %w", err)
+	}
+	return k.conn, nil
+}
+
+func deadline(ctx context.Context) time.Time {
+	limit := time.Now().Add(patience)
+	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
+		return d
+	}
+	return limit
+}
+
+// close is part of kernel.
+func (k *netlinkKernel) close() error {
+	if k.conn == nil {
+		return nil
+	}
+	conn := k.conn
+	k.conn, k.socket = nil, nil
+	return conn.CloseLasting()
+}
+
+// structure is part of kernel.
+func (k *netlinkKernel) structure(ctx context.Context, f family, build func(*knftables.Transaction)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tx := k.nft[f.id].NewTransaction()
+	build(tx)
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	return k.nft[f.id].Run(ctx, tx)
+}
+
+// apply is part of kernel. Deletions go first, so that a value is replaced by
+// deleting and adding its element in one transaction.
+func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	conn, err := k.open(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages(ops) {
+		set := &nftables.Set{Name: m.set, Table: &nftables.Table{Name: tableName, Family: tableFamily(f)}}
+		send := conn.SetAddElements
+		if m.delete {
+			send = conn.SetDeleteElements
+		}
+		if err := send(set, m.elements); err != nil {
+			return errors.Join(fmt.Errorf("encode elements of %s: %w", m.set, err), k.close())
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		// Answers to this batch may still be on their way; nobody must take
+		// them for answers to the next.
+		return errors.Join(err, k.close())
+	}
+	return nil
+}
+
+// message is one netlink message's worth of elements.
+type message struct {
+	set      string
+	delete   bool
+	elements []nftables.SetElement
+}
+
+// messages groups the operations by verb and set.
+func messages(ops []op) []*message {
+	var list []*message
+	for _, del := range []bool{true, false} {
+		open := make(map[string]*message)
+		for _, o := range ops {
+			if o.delete != del {
+				continue
+			}
+			m := open[o.set]
+			if m == nil || len(m.elements) == elementsPerMessage {
+				m = &message{set: o.set, delete: del}
+				open[o.set] = m
+				list = append(list, m)
+			}
+			m.elements = append(m.elements, setElement(o))
+		}
+	}
+	return list
+}
+
+func setElement(o op) nftables.SetElement {
+	e := nftables.SetElement{Key: []byte(o.key)}
+	switch {
+	case o.delete:
+	case o.verdict != "":
+		e.VerdictData = parseVerdict(o.verdict)
+	case o.data != "":
+		e.Val = []byte(o.data)
+	}
+	return e
+}
+
+func parseVerdict(text string) *expr.Verdict {
+	if text == dropVerdict {
+		return &expr.Verdict{Kind: expr.VerdictDrop}
+	}
+	return &expr.Verdict{Kind: expr.VerdictGoto, Chain: text[len(gotoVerdict("")):]}
+}
+
+// objects is part of kernel.
+func (k *netlinkKernel) objects(ctx context.Context, f family) (objects, error) {
+	conn, err := k.open(ctx)
+	if err != nil {
+		return objects{}, err
+	}
+	tables, err := conn.ListTablesOfFamily(tableFamily(f))
+	if err != nil {
+		return objects{}, errors.Join(fmt.Errorf("list tables: %w", err), k.close())
+	}
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName }) {
+		return objects{}, nil
+	}
+	var list objects
+	chains, err := conn.ListChainsOfTableFamily(tableFamily(f))
+	if err != nil {
+		return objects{}, errors.Join(fmt.Errorf("list chains: %w", err), k.close())
+	}
+	for _, chain := range chains {
+		if chain.Table.Name == tableName {
+			list.chains = append(list.chains, chainOf(chain))
+		}
+	}
+	if list.sets, err = listSets(ctx, f); err != nil {
+		return objects{}, err
+	}
+	return list, nil
+}
+
+func chainOf(c *nftables.Chain) chainInfo {
+	info := chainInfo{name: c.Name}
+	if c.Hooknum != nil && c.Priority != nil {
+		info.base = &baseChain{
+			typ:      knftables.BaseChainType(c.Type),
+			hook:     hookName(*c.Hooknum),
+			priority: int(*c.Priority),
+		}
+	}
+	return info
+}
+
+func hookName(hook nftables.ChainHook) knftables.BaseChainHook {
+	hooks := []knftables.BaseChainHook{
+		unix.NF_INET_PRE_ROUTING:  knftables.PreroutingHook,
+		unix.NF_INET_LOCAL_IN:     knftables.InputHook,
+		unix.NF_INET_FORWARD:      knftables.ForwardHook,
+		unix.NF_INET_LOCAL_OUT:    knftables.OutputHook,
+		unix.NF_INET_POST_ROUTING: knftables.PostroutingHook,
+	}
+	if int(hook) < len(hooks) {
+		return hooks[hook]
+	}
+	return knftables.BaseChainHook(fmt.Sprint(hook))
+}
+
+// dump asks for all objects of one kind and yields the attributes of each. It
+// returns an error if the kernel says that the dump was interrupted by a change,
+// since a part may be missing then.
+func dump(ctx context.Context, f family, msgType uint16, request []netlink.Attribute, yield func([]byte) error) error {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return fmt.Errorf("open netlink socket: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := errors.Join(conn.SetReadBuffer(readBuffer), conn.SetDeadline(deadline(ctx))); err != nil {
+		return fmt.Errorf("set up netlink socket: %w", err)
+	}
+	attrs, err := netlink.MarshalAttributes(request)
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	_, err = conn.Send(netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | msgType),
+			Flags: netlink.Request | netlink.Dump,
+		},
+		Data: append([]byte{byte(tableFamily(f)), unix.NFNETLINK_V0, 0, 0}, attrs...),
+	})
+	if err != nil {
+		return fmt.Errorf("send request: %w", err)
+	}
+	for msg, err := range conn.ReceiveIter() {
+		switch {
+		case err != nil:
+			return fmt.Errorf("receive: %w", err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case msg.Header.Flags&netlink.DumpInterrupted != 0:
+			return errDumpInterrupted
+		case msg.Header.Type == netlink.Done || len(msg.Data) < 4:
+			continue
+		}
+		if err := yield(msg.Data[4:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errDumpInterrupted = errors.New("the table was changed while it was listed")

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"syscall"
+
+	"github.com/google/nftables"
+)
+
+// minNFT is the oldest nft that reads what is written here: typeof with
+// concatenations of numgen. Older ones were not tried.
+const minNFT = "1.0.1"
+
+// Probe says whether nftables can be programmed from here. The error is one line
+// that names what is missing and what to do.
+func Probe(ctx context.Context) error {
+	if err := probeKernel(); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, "nft", "--version").Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("the program nft is not installed: install nftables %s or newer (apt-get install nftables)", minNFT)
+	}
+	if err != nil {
+		return fmt.Errorf("run nft --version: %w", err)
+	}
+	return checkVersion(string(out))
+}
+
+func probeKernel() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open netlink socket: %w", err)
+	}
+	_, err = conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EPERM):
+		return errors.New("not permitted to program nftables: run as root, or with the capability CAP_NET_ADMIN")
+	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("this kernel has no nf_tables (%w): load it with modprobe nf_tables, or use a kernel with CONFIG_NF_TABLES", err)
+	default:
+		return fmt.Errorf("list nftables tables: %w", err)
+	}
+}
+
+// checkVersion reads "nftables v1.0.6 (Lester Gooch #5)".
+func checkVersion(output string) error {
+	found := regexp.MustCompile(`v(\d+)\.(\d+)(?:\.(\d+))?`).FindStringSubmatch(output)
+	if found == nil {
+		return fmt.Errorf("nft --version says %q: install nftables %s or newer", output, minNFT)
+	}
+	number := 0
+	for _, part := range found[1:] {
+		n, _ := strconv.Atoi(part)
+		number = 1000*number + n
+	}
+	if number < 1_000_001 {
+		return fmt.Errorf("nft %s is too old: install nftables %s or newer", found[0][1:], minNFT)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/veridict/veridict/dataplane"
+	"sigs.k8s.io/knftables"
+)
+
+// Reset is part of dataplane.Syncer. It reads what the kernel holds, keeps
+// what is right and changes the rest, in the same order as Sync: an endpoint
+// keeps its bucket over a restart, and a packet always finds its way.
+func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
+	s.begin()
+	s.tables = nil
+	s.rejected = make(map[dataplane.ServicePortKey]*rejected)
+	update := dataplane.Update{Changed: sorted(state)}
+	var tables []*table
+	for _, f := range families() {
+		t := newTable(f, s.options.Layout, &state.Settings)
+		if err := s.reset(ctx, t, &update); err != nil {
+			return s.report, fmt.Errorf("reset table %s %s: %w", f.ip, tableName, err)
+		}
+		tables = append(tables, t)
+	}
+	s.tables = tables
+	s.finish()
+	return s.report, nil
+}
+
+// sorted returns the ServicePorts in the order of their VIPs, so that the same
+// state always leads to the same sequence of transactions.
+func sorted(state dataplane.State) []dataplane.ServicePort {
+	list := make([]dataplane.ServicePort, 0, len(state.ServicePorts))
+	for _, sp := range state.ServicePorts {
+		list = append(list, sp)
+	}
+	slices.SortFunc(list, func(a, b dataplane.ServicePort) int { return compareVIPs(a.VIP(), b.VIP()) })
+	return list
+}
+
+func (s *Syncer) reset(ctx context.Context, t *table, update *dataplane.Update) error {
+	found, err := s.prepare(ctx, t)
+	if err != nil {
+		return err
+	}
+	leftover, err := s.adopt(ctx, t, found)
+	if err != nil {
+		return err
+	}
+	list := pointers(t.transitions(update))
+	list = append(list, t.abandoned(list)...)
+	if err := s.addDispatch(ctx, t, t.missingDispatch(list)); err != nil {
+		return err
+	}
+	// Rows come first, for the rules of a new layout look for them elsewhere.
+	if err := s.run(ctx, t, list, t.planRows); err != nil {
+		return err
+	}
+	if len(found.chains) > 0 {
+		if err := s.writeRules(ctx, t, t.structure.regular()); err != nil {
+			return err
+		}
+	}
+	if err := s.deleteElements(ctx, t, leftover.elements); err != nil {
+		return err
+	}
+	if err := s.program(ctx, t, list); err != nil {
+		return err
+	}
+	if err := s.run(ctx, t, []*transition{{}}, leftover.release(t)); err != nil {
+		return err
+	}
+	// The ways in are opened when what they lead to is complete.
+	if err := s.writeRules(ctx, t, t.structure.base()); err != nil {
+		return err
+	}
+	t.noteIdle(s.options.Now())
+	return s.deleteStrays(ctx, t, found)
+}
+
+// prepare makes the table, its sets and its regular chains, and returns what was
+// there before.
+func (s *Syncer) prepare(ctx context.Context, t *table) (objects, error) {
+	found, err := s.kernel.objects(ctx, t.family)
+	if err != nil {
+		return objects{}, err
+	}
+	rebuild := false
+	for _, set := range found.sets {
+		if !t.structure.accepts(set) {
+			s.log.Warn("a set has another shape than this version needs; the table is built anew",
+				"family", t.family.id, "set", set.name)
+			rebuild = true
+		}
+	}
+	for _, chain := range found.chains {
+		if !t.structure.acceptsChain(chain) {
+			s.log.Warn("a base chain has another place than this version needs; it is replaced",
+				"family", t.family.id, "chain", chain.name)
+		}
+	}
+	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+		if rebuild {
+			tx.Delete(&knftables.Table{})
+			found = objects{}
+		}
+		writeTable(tx, &t.structure)
+		for _, chain := range t.structure.regular() {
+			if !found.hasChain(chain.name) {
+				writeChain(tx, chain)
+			}
+		}
+	})
+	if err != nil {
+		return objects{}, fmt.Errorf("write tables, sets and chains: %w", err)
+	}
+	return found, nil
+}
+
+// writeRules gives the chains their rules, and dispatch chains theirs. A base
+// chain that hangs at another hook or priority is replaced.
+func (s *Syncer) writeRules(ctx context.Context, t *table, chains []chainDecl) error {
+	found, err := s.kernel.objects(ctx, t.family)
+	if err != nil {
+		return err
+	}
+	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+		for _, chain := range chains {
+			if old := found.chain(chain.name); old != nil && !t.structure.acceptsChain(*old) {
+				deleteChains(tx, []string{chain.name})
+			}
+			writeChain(tx, chain)
+		}
+		if chains[0].base != nil {
+			return
+		}
+		for n := range t.dispatch {
+			writeChain(tx, t.layout.dispatchChain(t.family, n))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("write rules: %w", err)
+	}
+	return nil
+}
+
+// deleteElements deletes elements that this version would not write.
+func (s *Syncer) deleteElements(ctx context.Context, t *table, list []element) error {
+	for chunk := range slices.Chunk(list, s.options.BatchElements) {
+		ops := make([]op, len(chunk))
+		for i, e := range chunk {
+			ops[i] = op{element: e, delete: true}
+		}
+		if err := s.apply(ctx, t, ops); err != nil {
+			return fmt.Errorf("delete leftover elements: %w", describe(t.family, t.layout, ops, err))
+		}
+	}
+	return nil
+}
+
+// deleteStrays deletes chains and sets that this version does not have. Nothing
+// leads to them any more. Kernels before 6.2 may still refuse, which is no harm:
+// they are tried again at the next start.
+func (s *Syncer) deleteStrays(ctx context.Context, t *table, found objects) error {
+	var chains []string
+	for _, chain := range found.chains {
+		if _, ok := dispatchSize(chain.name); !ok && t.structure.chain(chain.name) == nil {
+			chains = append(chains, chain.name)
+		}
+	}
+	var sets []setInfo
+	for _, set := range found.sets {
+		if t.structure.set(set.name) == nil {
+			sets = append(sets, set)
+		}
+	}
+	if len(chains)+len(sets) == 0 {
+		return nil
+	}
+	err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+		deleteChains(tx, chains)
+		for _, set := range sets {
+			if set.kind == plainSet {
+				tx.Delete(&knftables.Set{Name: set.name})
+			} else {
+				tx.Delete(&knftables.Map{Name: set.name})
+			}
+		}
+	})
+	if err != nil {
+		s.log.Warn("leftover chains and sets stay until the next start", "family", t.family.id, "err", err)
+	}
+	return nil
+}

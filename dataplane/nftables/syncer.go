@@ -1,0 +1,308 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/veridict/veridict/dataplane"
+	"sigs.k8s.io/knftables"
+)
+
+// Options are the settings of a Syncer. The zero value is usable.
+type Options struct {
+	// Layout is MarkFree if empty.
+	Layout Layout
+	// Logger is discarded if nil.
+	Logger *slog.Logger
+	// SurplusDelay is how long rows stay after the last verdict that drew
+	// their bucket is gone: longer than a packet takes from one lookup to the
+	// next. 100 ms if zero; negative removes them in the same transaction,
+	// which loses connections and exists for the test that shows it.
+	SurplusDelay time.Duration
+	// ChainDelay is how long an unused dispatch chain stays. One minute if
+	// zero. Kernels before 6.2 refuse to delete a chain in the transaction
+	// that stops using it.
+	ChainDelay time.Duration
+	// BatchElements is the number of elements after which a transaction is
+	// closed. 4,000 if zero, about 20 ms of the kernel's commit lock.
+	BatchElements int
+	// Now is time.Now if nil.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	o.Layout = cmp.Or(o.Layout, MarkFree)
+	o.SurplusDelay = cmp.Or(o.SurplusDelay, 100*time.Millisecond)
+	o.ChainDelay = cmp.Or(o.ChainDelay, time.Minute)
+	o.BatchElements = cmp.Or(o.BatchElements, 4000)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Syncer programs the tables of both families.
+type Syncer struct {
+	options  Options
+	log      *slog.Logger
+	kernel   kernel
+	tables   []*table
+	rejected map[dataplane.ServicePortKey]*rejected
+
+	// refused and report are about the call under way.
+	refused map[*transition]struct{}
+	report  dataplane.Report
+}
+
+var _ dataplane.Syncer = (*Syncer)(nil)
+
+// New returns a Syncer for the network namespace of the calling thread, after
+// checking that it can work there; see [Probe]. It changes nothing yet.
+func New(ctx context.Context, options Options) (*Syncer, error) {
+	options = options.withDefaults()
+	if err := Probe(ctx); err != nil {
+		return nil, err
+	}
+	k, err := newNetlinkKernel()
+	if err != nil {
+		return nil, err
+	}
+	if options.Layout == CTMark {
+		options.Logger.Warn("layout ctmark overwrites the conntrack mark of every Service connection; " +
+			"whoever else keeps bits there (AWS VPC CNI, Tailscale, Calico and others) loses them")
+	}
+	return newSyncer(options, k), nil
+}
+
+func newSyncer(options Options, k kernel) *Syncer {
+	options = options.withDefaults()
+	return &Syncer{
+		options: options, log: options.Logger, kernel: k,
+		rejected: make(map[dataplane.ServicePortKey]*rejected),
+	}
+}
+
+// Close releases the connection to the kernel. The tables stay.
+func (s *Syncer) Close() error { return s.kernel.close() }
+
+// Sync is part of dataplane.Syncer.
+func (s *Syncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.Report, error) {
+	s.begin()
+	if s.tables == nil {
+		return s.report, fmt.Errorf("sync: Reset has not been called")
+	}
+	if err := s.sync(ctx, &update); err != nil {
+		s.tables = nil
+		return s.report, fmt.Errorf("sync: %w", err)
+	}
+	s.finish()
+	return s.report, nil
+}
+
+func (s *Syncer) begin() {
+	s.report = dataplane.Report{}
+	s.refused = make(map[*transition]struct{})
+}
+
+func (s *Syncer) sync(ctx context.Context, update *dataplane.Update) error {
+	now := s.options.Now()
+	if update.Settings != nil {
+		if err := s.changeSettings(ctx, *update.Settings); err != nil {
+			return err
+		}
+	}
+	due := s.retries(update, now)
+	for _, t := range s.tables {
+		list := pointers(t.transitions(update))
+		for _, r := range due {
+			if dataplane.FamilyOf(r.tr.vip.Addr) == t.family.id {
+				list = append(list, r.tr)
+			}
+		}
+		if err := s.addDispatch(ctx, t, t.missingDispatch(list)); err != nil {
+			return err
+		}
+		if err := s.program(ctx, t, list); err != nil {
+			return err
+		}
+		s.settle(due)
+		if err := s.cleanUp(ctx, t, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pointers(list []transition) []*transition {
+	p := make([]*transition, len(list))
+	for i := range list {
+		p[i] = &list[i]
+	}
+	return p
+}
+
+// settle forgets the rejections whose retry the kernel has taken.
+func (s *Syncer) settle(retried []*rejected) {
+	for _, r := range retried {
+		for key, current := range s.rejected {
+			if current == r && !s.isRejected(r.tr) {
+				delete(s.rejected, key)
+			}
+		}
+	}
+}
+
+// program takes the transitions to the kernel: in one transaction if they are
+// few, else all rows first and then all verdicts, in bounded transactions.
+func (s *Syncer) program(ctx context.Context, t *table, list []*transition) error {
+	trimAt := s.options.Now().Add(s.options.SurplusDelay)
+	publish := func(p *plan, tr *transition, _ int) bool {
+		t.planPublish(p, tr, trimAt)
+		if s.options.SurplusDelay < 0 {
+			t.planTrim(p, tr.vip, dataplane.MaxEndpoints)
+		}
+		return true
+	}
+	if s.size(list) <= s.options.BatchElements {
+		return s.run(ctx, t, list, func(p *plan, tr *transition, limit int) bool {
+			t.planRows(p, tr, dataplane.MaxEndpoints)
+			return publish(p, tr, limit)
+		})
+	}
+	if err := s.run(ctx, t, list, t.planRows); err != nil {
+		return err
+	}
+	return s.run(ctx, t, list, publish)
+}
+
+// size returns an upper bound of the operations that the transitions need.
+func (s *Syncer) size(list []*transition) int {
+	const fixed = 5
+	size := fixed * len(list)
+	for _, tr := range list {
+		if tr.to != nil {
+			size += 2 * len(tr.to.Endpoints)
+		}
+	}
+	return size
+}
+
+// addDispatch adds dispatch chains.
+func (s *Syncer) addDispatch(ctx context.Context, t *table, sizes []int) error {
+	if len(sizes) == 0 {
+		return nil
+	}
+	err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+		for _, n := range sizes {
+			writeChain(tx, t.layout.dispatchChain(t.family, n))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("add dispatch chains: %w", err)
+	}
+	for _, n := range sizes {
+		t.dispatch[n] = &dispatchState{}
+	}
+	return nil
+}
+
+// structure runs one transaction of the nft program and keeps count.
+func (s *Syncer) structure(ctx context.Context, f family, build func(*knftables.Transaction)) error {
+	start := time.Now()
+	err := s.kernel.structure(ctx, f, build)
+	s.noteCommit(time.Since(start))
+	return err
+}
+
+// changeSettings rewrites the chains whose rules depend on what has changed.
+func (s *Syncer) changeSettings(ctx context.Context, settings dataplane.Settings) error {
+	for _, t := range s.tables {
+		wanted := newRuleset(t.family, s.options.Layout, &settings)
+		err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+			for i, chain := range wanted.chains {
+				if !slices.Equal(chain.rules, t.structure.chains[i].rules) {
+					writeChain(tx, chain)
+				}
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("change settings: %w", err)
+		}
+		t.structure = wanted
+	}
+	return nil
+}
+
+// cleanUp removes the rows and chains that have been out of use for long enough.
+func (s *Syncer) cleanUp(ctx context.Context, t *table, now time.Time) error {
+	var list []*transition
+	for _, vip := range t.dueTrims(now) {
+		list = append(list, &transition{vip: vip})
+	}
+	err := s.run(ctx, t, list, func(p *plan, tr *transition, limit int) bool {
+		return t.planTrim(p, tr.vip, limit)
+	})
+	if err != nil {
+		return fmt.Errorf("remove surplus rows: %w", err)
+	}
+	t.noteIdle(now)
+	idle := t.idleDispatch(now.Add(-s.options.ChainDelay))
+	if len(idle) == 0 {
+		return nil
+	}
+	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+		for _, n := range idle {
+			chain := &knftables.Chain{Name: dispatchName(n)}
+			tx.Flush(chain)
+			tx.Delete(chain)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("remove unused dispatch chains: %w", err)
+	}
+	for _, n := range idle {
+		delete(t.dispatch, n)
+	}
+	return nil
+}
+
+// finish fills in the rest of the report.
+func (s *Syncer) finish() {
+	r := &s.report
+	due := func(at time.Time) {
+		if r.Due.IsZero() || at.Before(r.Due) {
+			r.Due = at
+		}
+	}
+	for _, t := range s.tables {
+		r.Programmed.ServicePorts += len(t.vips)
+		r.Programmed.Endpoints += t.endpoints
+		r.Programmed.Elements += t.elements
+		r.Programmed.Chains += len(t.structure.chains) + len(t.dispatch)
+		r.Programmed.Maps += len(t.structure.sets)
+		if len(t.trims) > 0 {
+			due(t.trims[0].at)
+		}
+		for n, state := range t.dispatch {
+			if n > keepChains && state.users == 0 {
+				due(state.idleSince.Add(s.options.ChainDelay))
+			}
+		}
+	}
+	for key, rejected := range s.rejected {
+		r.Rejected = append(r.Rejected, dataplane.Rejection{Key: key, Err: rejected.err})
+		due(rejected.at)
+	}
+	slices.SortFunc(r.Rejected, func(a, b dataplane.Rejection) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+}
