@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 # The packages whose tests need root; they make network namespaces of their
 # own. The tests of all other packages need no privilege.
-root_packages=(./compare/testbed/... ./test/kernel/...)
+root_packages=(./compare/demo/... ./compare/testbed/... ./test/kernel/...)
 flowcheck=../shared/flowcheck
 
 results=$(mktemp -d)
