@@ -87,6 +87,20 @@ run() {
   echo "$status" >"$results/$1.status"
 }
 
+# total STAGES FAILED sums up the results that it reads.
+total() {
+  awk -v stages="$1" -v bad="$2" '
+    {
+      for (i = 2; i <= NF; i++) {
+        if ($i ~ /^passed/) passed += $(i - 1)
+        if ($i ~ /^failed/) failed += $(i - 1)
+      }
+    }
+    END {
+      printf "total: %d passed, %d failed; %d of %d stages failed\n", passed, failed, bad, stages
+    }'
+}
+
 main() {
   local stage verdict failed=0
   for stage in "$@"; do
@@ -108,7 +122,7 @@ main() {
     [ -s "$results/$stage" ] || echo 'no result' >"$results/$stage"
     sed "s/^/$(printf '%-6s %-6s ' "$stage" "$verdict")/" "$results/$stage"
   done
-  printf 'stages: %d passed, %d failed\n' $(($# - failed)) "$failed"
+  cat "${@/#/$results/}" | total $# "$failed"
   [ "$failed" -eq 0 ]
 }
 

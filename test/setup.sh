@@ -35,9 +35,8 @@ programs_for() {
 present() {
   case $1 in
     ca-certificates)
-      [ -n "${SSL_CERT_FILE:-}${SSL_CERT_DIR:-}" ] ||
-        ls /etc/ssl/certs/ca-certificates.crt || ls /etc/pki/tls/certs/ca-bundle.crt ||
-        ls /etc/ssl/ca-bundle.pem || ls /etc/ssl/cert.pem
+      ls "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ||
+        ls /etc/pki/tls/certs/ca-bundle.crt || ls /etc/ssl/ca-bundle.pem || ls /etc/ssl/cert.pem
       ;;
     libc-headers) echo '#include <stdlib.h>' | gcc -E - ;;
     python3.11)
