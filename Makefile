@@ -6,8 +6,8 @@ SHELL       := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS   += --no-print-directory
 
-# nft and conntrack are in the sbin directories, which not every PATH has.
-export PATH := $(PATH):/usr/sbin:/sbin
+# Where Go's archive and the network tools are installed; not every PATH has it.
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)

@@ -9,7 +9,7 @@
 # usage: test/setup.sh demo|test|lint|all
 
 set -euo pipefail
-export PATH="$PATH:/usr/sbin:/sbin"
+export PATH="$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
 
 die() {
   printf 'setup: %s\n' "$*" >&2

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -110,10 +111,10 @@ func (r *report) endTest(ev event) {
 		r.totals.passed++
 	case "fail":
 		r.totals.failed++
-		r.print(r.outputOf(ev))
+		r.print(r.outputOf(testKey{ev.Package, ev.Test}))
 	case "skip":
 		r.totals.skipped++
-		r.print(r.outputOf(ev))
+		r.print(r.outputOf(testKey{ev.Package, ev.Test}))
 	}
 }
 
@@ -127,7 +128,7 @@ func (r *report) endPackage(ev event) {
 		r.totals.packages++
 		r.totals.failedPackages++
 		r.printRunning(ev.Package)
-		r.print(r.outputOf(ev))
+		r.print(r.outputOf(testKey{ev.Package, ev.Test}))
 		r.print(fmt.Sprintf("FAIL  %s (%v)\n", ev.Package, elapsed))
 	case "skip": // no test files
 	}
@@ -136,18 +137,24 @@ func (r *report) endPackage(ev event) {
 // printRunning prints the output of the tests that a crash or a timeout of
 // their package has left without an end.
 func (r *report) printRunning(pkg string) {
-	for key, output := range r.output {
+	var running []string
+	for key := range r.output {
 		if key.pkg == pkg && key.test != "" {
-			r.print(output.String())
-			delete(r.output, key)
+			running = append(running, key.test)
 		}
+	}
+	slices.Sort(running)
+	for _, test := range running {
+		key := testKey{pkg, test}
+		r.print(r.outputOf(key))
+		delete(r.output, key)
 	}
 }
 
 // outputOf returns what the test or package has printed, without the lines
 // that go test adds when a test begins or goes on.
-func (r *report) outputOf(ev event) string {
-	output := r.output[testKey{ev.Package, ev.Test}]
+func (r *report) outputOf(key testKey) string {
+	output := r.output[key]
 	if output == nil {
 		return ""
 	}
