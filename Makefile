@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: The veridict authors
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+# Where Go's archive and the network tools are installed; not every PATH has it.
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+GOLANGCI_LINT := bin/golangci-lint
+SCRIPTS       := .ci/run $(shell find test -name '*.sh')
+
+##@ Use
+
+.PHONY: help
+help: ## print this help
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## build bin/veridict
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/veridict ./cmd/veridict
+
+.PHONY: demo
+demo: setup-demo build ## watch connections spread over endpoints, no cluster needed (root)
+	@bin/veridict demo
+
+##@ Test
+
+.PHONY: test
+test: setup-test ## run all tests: unit, root, flows (root)
+	@test/run.sh unit root flows
+
+.PHONY: test-unit
+test-unit: setup-test ## run the tests that need no privilege, with the race detector
+	@test/run.sh unit
+
+.PHONY: test-root
+test-root: setup-test ## run the tests that need root, in network namespaces of their own
+	@test/run.sh root
+
+.PHONY: test-flows
+test-flows: setup-test ## run ../shared/flowcheck in both layouts, where the folder is there (root)
+	@test/run.sh flows
+
+.PHONY: bench
+bench: setup-demo build ## print speed and size figures beside their targets (root)
+	@go run ./test/bench
+
+##@ Develop
+
+.PHONY: check
+check: ## check formatting, modules, go vet and generated files; changes nothing
+	@test/check.sh
+
+.PHONY: lint
+lint: setup-lint tools ## run golangci-lint and shellcheck
+	@$(GOLANGCI_LINT) run ./...
+	@shellcheck $(SCRIPTS)
+
+.PHONY: format
+format: tools ## format all Go files
+	@$(GOLANGCI_LINT) fmt ./...
+
+.PHONY: generate
+generate: ## rewrite generated and golden files
+	@test/generate.sh
+
+.PHONY: tools
+tools: $(GOLANGCI_LINT) ## build the linter that test/tools/go.mod names
+
+$(GOLANGCI_LINT): test/tools/go.mod test/tools/go.sum
+	@echo 'building golangci-lint (a minute or two, once)'
+	@CGO_ENABLED=0 go build -C test/tools -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: setup
+setup: ## install every program that a target needs and that is missing (root)
+	@test/setup.sh all
+
+.PHONY: setup-demo setup-test setup-lint
+setup-demo setup-test setup-lint: setup-%:
+	@test/setup.sh $*
+
+.PHONY: clean
+clean: ## remove what was built
+	@rm -rf bin .cache

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The veridict authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Rewrites what is made by a program: the output of go generate, and the golden
+# files of every package whose tests have an -update flag.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+go generate ./...
+
+mapfile -t files < <(grep -rlE 'flag\.Bool\("update"' --include='*_test.go' . || true)
+for directory in $(printf '%s\n' "${files[@]}" | xargs -r -n 1 dirname | sort -u); do
+  go test -count=1 "$directory" -update
+done
