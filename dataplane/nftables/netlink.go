@@ -13,9 +13,10 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
-	"github.com/veridict/veridict/dataplane"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/veridict/veridict/dataplane"
 )
 
 const (
@@ -37,10 +38,11 @@ type netlinkKernel struct {
 	// conn is opened when it is needed; socket is the one inside it.
 	conn   *nftables.Conn
 	socket *netlink.Conn
+	own    *ownership
 }
 
 func newNetlinkKernel() (*netlinkKernel, error) {
-	k := &netlinkKernel{nft: make(map[dataplane.Family]knftables.Interface)}
+	k := &netlinkKernel{own: newOwnership(), nft: make(map[dataplane.Family]knftables.Interface)}
 	for _, f := range families() {
 		nft, err := knftables.New(knftables.Family(f.ip), tableName)
 		if err != nil {
@@ -69,6 +71,7 @@ func (k *netlinkKernel) open(ctx context.Context) (*nftables.Conn, error) {
 			return nil, fmt.Errorf("open netlink socket: %w", err)
 		}
 		k.conn = conn
+		k.own.addPort(k.socket.PID())
 	}
 	if err := k.socket.SetDeadline(deadline(ctx)); err != nil {
 		return nil, fmt.Errorf("set netlink deadline: %w", err)
@@ -103,7 +106,36 @@ func (k *netlinkKernel) structure(ctx context.Context, f family, build func(*knf
 	if tx.NumOperations() == 0 {
 		return nil
 	}
-	return k.nft[f.id].Run(ctx, tx)
+	return k.own.during(func() (uint32, error) { return generation(ctx) }, func() error {
+		return k.nft[f.id].Run(ctx, tx)
+	})
+}
+
+// generation returns the number of transactions that the network namespace has
+// seen.
+func generation(ctx context.Context) (uint32, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return 0, fmt.Errorf("open netlink socket: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(deadline(ctx)); err != nil {
+		return 0, fmt.Errorf("set netlink deadline: %w", err)
+	}
+	replies, err := conn.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN),
+			Flags: netlink.Request,
+		},
+		Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("get the generation of the rules: %w", err)
+	}
+	if len(replies) == 0 || len(replies[0].Data) < 4 {
+		return 0, errors.New("get the generation of the rules: empty answer")
+	}
+	return generationOf(replies[0]), nil
 }
 
 // apply is part of kernel. Deletions go first, so that a value is replaced by

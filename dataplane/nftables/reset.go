@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/veridict/veridict/dataplane"
 	"sigs.k8s.io/knftables"
+
+	"github.com/veridict/veridict/dataplane"
 )
 
 // Reset is part of dataplane.Syncer. It reads what the kernel holds, keeps

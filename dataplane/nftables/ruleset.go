@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/veridict/veridict/dataplane"
 	"sigs.k8s.io/knftables"
+
+	"github.com/veridict/veridict/dataplane"
 )
 
 // setKind says what a set maps its keys to.

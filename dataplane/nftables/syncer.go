@@ -12,8 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/veridict/veridict/dataplane"
 	"sigs.k8s.io/knftables"
+
+	"github.com/veridict/veridict/dataplane"
 )
 
 // Options are the settings of a Syncer. The zero value is usable.
@@ -59,6 +60,8 @@ type Syncer struct {
 	kernel   kernel
 	tables   []*table
 	rejected map[dataplane.ServicePortKey]*rejected
+	// own tells Watch which transactions are ours.
+	own *ownership
 
 	// refused and report are about the call under way.
 	refused map[*transition]struct{}
@@ -82,7 +85,9 @@ func New(ctx context.Context, options Options) (*Syncer, error) {
 		options.Logger.Warn("layout ctmark overwrites the conntrack mark of every Service connection; " +
 			"whoever else keeps bits there (AWS VPC CNI, Tailscale, Calico and others) loses them")
 	}
-	return newSyncer(options, k), nil
+	s := newSyncer(options, k)
+	s.own = k.own
+	return s, nil
 }
 
 func newSyncer(options Options, k kernel) *Syncer {
