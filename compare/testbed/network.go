@@ -76,7 +76,7 @@ func (n *Network) AddPod(ctx context.Context, options PodOptions) (*Pod, error) 
 	if err := ns.SetSysctls(podSysctls()); err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", options.Name, err)
 	}
-	cable, err := connect(ctx, n.node, "pod"+strconv.Itoa(len(n.pods)-1), ns)
+	cable, err := connect(ctx, n.node, hostLink(len(n.pods)-1), ns)
 	if err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", options.Name, err)
 	}
@@ -86,16 +86,23 @@ func (n *Network) AddPod(ctx context.Context, options PodOptions) (*Pod, error) 
 	return n.pods[len(n.pods)-1], nil
 }
 
-// Close removes all pods. Sockets in them must have been closed before, as a
-// namespace lives as long as its sockets.
+// Close removes all pods, and the node's addresses, links and routes; sysctls
+// stay. Sockets in pods must have been closed before, as a namespace lives as
+// long as its sockets.
 func (n *Network) Close() error {
 	var errs []error
-	for _, pod := range n.pods {
-		errs = append(errs, pod.Close())
+	for i, pod := range n.pods {
+		errs = append(errs, n.node.deleteLink(hostLink(i)), pod.Close())
 	}
 	n.pods = nil
+	for _, addr := range n.plan.NodeAddrs {
+		errs = append(errs, n.node.deleteAddr("lo", addr))
+	}
 	return errors.Join(errs...)
 }
+
+// hostLink names the node's end of the link to a pod.
+func hostLink(pod int) string { return "pod" + strconv.Itoa(pod) }
 
 // route gives the pod its addresses and routes, and the node the routes to them.
 func (n *Network) route(cable cable, pod *Namespace, options PodOptions) error {
@@ -132,6 +139,33 @@ func sameFamily(addrs []netip.Addr, as netip.Addr) (netip.Addr, bool) {
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// deleteLink removes a link, if it is there.
+func (n *Namespace) deleteLink(name string) error {
+	link, err := n.netlink.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", name, err)
+	}
+	if err := n.netlink.LinkDel(link); err != nil {
+		return fmt.Errorf("delete link %s: %w", name, err)
+	}
+	return nil
+}
+
+// deleteAddr removes an address of a link.
+func (n *Namespace) deleteAddr(linkName string, addr netip.Addr) error {
+	link, err := n.netlink.LinkByName(linkName)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", linkName, err)
+	}
+	if err := n.netlink.AddrDel(link, &netlink.Addr{IPNet: hostNet(addr)}); err != nil {
+		return fmt.Errorf("delete address %s from %s: %w", addr, linkName, err)
+	}
+	return nil
 }
 
 // addAddr adds an address without duplicate address detection.
