@@ -95,13 +95,11 @@ func (s *shop) served() []servicePort {
 // nothing changes. Their number is fixed beforehand, as the tests require.
 func (r *run) measure(ctx context.Context) error {
 	served := r.shop.served()
-	each := max(1, r.Connections/len(served))
-	total := each * len(served)
-	r.Progress.Begin("connections", total)
+	r.Progress.Begin("connections", r.Connections)
 	t := &traffic{allowed: r.shop.allowed(), observe: func(testbed.Outcome) { r.Progress.Advance() }}
 	start, opened := time.Now(), 0
 	err := t.run(ctx, r.cluster.clients, func() (dataplane.VIP, bool) {
-		if opened == total {
+		if opened == r.Connections {
 			return dataplane.VIP{}, false
 		}
 		vip := served[opened%len(served)].vip

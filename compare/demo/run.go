@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// DefaultConnections is what takes some ten seconds on two cores.
+	// DefaultConnections takes some five seconds on two cores.
 	DefaultConnections = 40_000
+	// DefaultStepConnections take a quarter of a second.
+	DefaultStepConnections = 2000
 	// scaledService is the Service that is scaled, scaledFile its slice.
 	scaledService, scaledFile = "catalog", "catalog-endpoints.yaml"
 )
@@ -35,16 +37,20 @@ type Proxy interface {
 	Close() error
 }
 
-// Options of [Run]. All but Connections are required.
+// Options of [Run]. The numbers may be 0, all else is required.
 type Options struct {
 	// StartProxy starts the proxy to be shown.
 	StartProxy StartProxy
 	// Manifests are the files of the shop: those of deploy/examples, or some
 	// like them.
 	Manifests fs.FS
-	// Connections is about how many the measurement opens, over all
-	// ServicePorts; each gets the same number. 0 means DefaultConnections.
+	// Connections is how many the measurement opens, in turns to all
+	// ServicePorts. 0 means DefaultConnections.
 	Connections int
+	// StepConnections is the least number of connections opened during each
+	// step of scaling: what the proxy does a while after a change is under
+	// load, too. 0 means DefaultStepConnections.
+	StepConnections int
 	// Progress shows how far the run is.
 	Progress Progress
 }
@@ -68,6 +74,9 @@ func Run(ctx context.Context, options Options) (report *Report, err error) {
 	}
 	if options.Connections == 0 {
 		options.Connections = DefaultConnections
+	}
+	if options.StepConnections == 0 {
+		options.StepConnections = DefaultStepConnections
 	}
 	r := &run{Options: options}
 	defer func() {
@@ -131,11 +140,15 @@ func (r *run) program(ctx context.Context) error {
 	return nil
 }
 
-// forgetFlowsSoon makes the node forget a UDP flow after a second, so that a
-// source port that comes up again begins a new one, with a choice of its own.
-// The setting exists as soon as something tracks connections.
+// forgetFlowsSoon makes the node forget flows a second after their end. A UDP
+// source port that comes up again then begins a new flow, with a choice of its
+// own, and the table of connections does not fill up on small machines. The
+// settings exist as soon as something tracks connections.
 func (r *run) forgetFlowsSoon() error {
-	err := r.cluster.node.SetSysctls(testbed.Sysctls{"net/netfilter/nf_conntrack_udp_timeout": "1"})
+	err := r.cluster.node.SetSysctls(testbed.Sysctls{
+		"net/netfilter/nf_conntrack_udp_timeout":       "1",
+		"net/netfilter/nf_conntrack_tcp_timeout_close": "1",
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -47,7 +47,7 @@ func TestRun(t *testing.T) {
 	for _, step := range report.Scaling {
 		sizes = append(sizes, step.From, step.To)
 	}
-	if got, want := fmt.Sprint(sizes), "[5 9 9 3 3 5]"; got != want {
+	if got, want := fmt.Sprint(sizes), "[5 9 9 3 3 7 7 1 1 5]"; got != want {
 		t.Errorf("the scaled Service went through %s endpoints, want %s", got, want)
 	}
 	if got, want := report.Connections, testConnections; got != want {
@@ -99,15 +99,16 @@ func TestRunStopsWhenCancelled(t *testing.T) {
 	checkNothingLeft(t)
 }
 
-// testConnections is a multiple of the number of ServicePorts.
-const testConnections = 14 * 200
+// testConnections is 100 for each ServicePort.
+const testConnections = 14 * 100
 
 func testOptions(proxy *ruleProxy) Options {
 	return Options{
-		StartProxy:  proxy.start,
-		Manifests:   examples.Shop(),
-		Connections: testConnections,
-		Progress:    NewLines(io.Discard),
+		StartProxy:      proxy.start,
+		Manifests:       examples.Shop(),
+		Connections:     testConnections,
+		StepConnections: 100,
+		Progress:        NewLines(io.Discard),
 	}
 }
 

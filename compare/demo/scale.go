@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 )
 
 // scaleTo are the numbers of endpoints that the scaled Service gets in turn.
-func scaleTo() []int { return []int{9, 3, 5} }
+func scaleTo() []int { return []int{9, 3, 7, 1, 5} }
 
 func largestScale() int { return slices.Max(scaleTo()) }
 
@@ -53,12 +54,13 @@ func (r *run) scale(ctx context.Context) error {
 		r.Progress.Advance()
 		from = to
 	}
-	failed := 0
+	failed, sizes := 0, strconv.Itoa(len(scaled.endpoints))
 	for _, step := range r.report.Scaling {
 		failed += step.Failed
+		sizes += " → " + strconv.Itoa(step.To)
 	}
-	r.Progress.End(fmt.Sprintf("%s through %d sizes, %s connections meanwhile, %s failed (%s)", scaled.title(),
-		len(scaleTo()), thousands(r.report.scalingConnections()), thousands(failed), since(start)))
+	r.Progress.End(fmt.Sprintf("%s %s: %s connections, %s failed (%s)", scaledService, sizes,
+		thousands(r.report.scalingConnections()), thousands(failed), since(start)))
 	return nil
 }
 
@@ -78,7 +80,7 @@ func (r *run) scaleStep(ctx context.Context, vip dataplane.VIP, from, to int) (S
 	ended := make(chan struct{})
 	group.Go(func() error {
 		defer close(ended)
-		return t.run(ctx, r.cluster.clients, alternate(vip, r.shop.served(), follower))
+		return t.run(ctx, r.cluster.clients, r.alternate(vip, follower))
 	})
 	group.Go(func() (err error) {
 		step.Followed, err = r.change(ctx, follower, to, ended)
@@ -113,13 +115,15 @@ func (r *run) change(ctx context.Context, follower *follower, to int, ended <-ch
 }
 
 // alternate returns the VIPs to connect to: the scaled one and, in turns, all,
-// until the follower has settled.
-func alternate(scaled dataplane.VIP, served []servicePort, follower *follower) func() (dataplane.VIP, bool) {
-	n := 0
+// until the follower has settled and the step is long enough.
+func (r *run) alternate(scaled dataplane.VIP, follower *follower) func() (dataplane.VIP, bool) {
+	served, n := r.shop.served(), 0
 	return func() (dataplane.VIP, bool) {
 		select {
 		case <-follower.settled:
-			return dataplane.VIP{}, false
+			if n >= r.StepConnections {
+				return dataplane.VIP{}, false
+			}
 		default:
 		}
 		n++

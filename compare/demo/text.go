@@ -43,8 +43,8 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 func (r *Report) writeServices(out *bytes.Buffer) {
-	fmt.Fprintf(out, "%s connections from %d clients over %d ServicePorts, in %.1f s\n\n",
-		thousands(r.Connections), r.Clients, len(r.Services), r.Elapsed.Seconds())
+	fmt.Fprintf(out, "%s connections from %d clients to %d pods behind %d ServicePorts, in %.1f s\n\n",
+		thousands(r.Connections), r.Clients, r.Pods-r.Clients, len(r.Services), r.Elapsed.Seconds())
 	fmt.Fprintf(out, "  %-26s%12s%8s%10s\n", "ENDPOINT", "CONNECTIONS", "SHARE", "EXPECTED")
 	for _, service := range r.Services {
 		title := fmt.Sprintf("%s  %s", service.title(), service.VIP)
@@ -67,7 +67,7 @@ func (r *Report) writeScaling(out *bytes.Buffer) {
 	}
 	fmt.Fprintf(out, "\nScaling %s while clients connect\n", r.Scaled)
 	for _, step := range r.Scaling {
-		fmt.Fprintf(out, "  %2d → %d endpoints%12s connections%8s failed    seen after %s\n",
+		fmt.Fprintf(out, "  %2d → %-2d endpoints%12s connections%8s failed    seen after %s\n",
 			step.From, step.To, thousands(step.Connections), thousands(step.Failed), step.Followed.Round(time.Millisecond))
 	}
 }
@@ -137,6 +137,10 @@ func writeSensitivity(out *bytes.Buffer, tested []ServiceResult) error {
 		}
 		largest = max(largest, uniformity.ShareDeviation(w, 1/float64(len(service.Endpoints))))
 	}
+	if largest >= 1 {
+		fmt.Fprintf(out, "  So few connections show only the grossest unevenness; see --connections.\n")
+		return nil
+	}
 	fmt.Fprintf(out, "  What this run could have missed: an endpoint that gets up to %.0f %% more or less\n"+
 		"  than its share; beyond that it would have shown in %.0f %% of such runs.\n", 100*largest, 100*power)
 	return nil
@@ -147,6 +151,9 @@ func (s *ServiceResult) title() string { return s.Namespace + "/" + s.Name + ":"
 func pValueText(test uniformity.Result) string {
 	if test.DegreesOfFreedom == 0 {
 		return "one endpoint"
+	}
+	if test.PValue < 0.001 {
+		return "p < 0.001"
 	}
 	return fmt.Sprintf("p = %.3f", test.PValue)
 }

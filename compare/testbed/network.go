@@ -76,7 +76,7 @@ func (n *Network) AddPod(ctx context.Context, options PodOptions) (*Pod, error) 
 	if err := ns.SetSysctls(podSysctls()); err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", options.Name, err)
 	}
-	cable, err := connect(ctx, n.node, hostLink(len(n.pods)-1), ns)
+	cable, err := connect(ctx, n.node, "pod"+strconv.Itoa(len(n.pods)-1), ns)
 	if err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", options.Name, err)
 	}
@@ -90,9 +90,9 @@ func (n *Network) AddPod(ctx context.Context, options PodOptions) (*Pod, error) 
 // stay. Sockets in pods must have been closed before, as a namespace lives as
 // long as its sockets.
 func (n *Network) Close() error {
-	var errs []error
-	for i, pod := range n.pods {
-		errs = append(errs, n.node.deleteLink(hostLink(i)), pod.Close())
+	errs := []error{n.node.deleteCables()}
+	for _, pod := range n.pods {
+		errs = append(errs, pod.Close())
 	}
 	n.pods = nil
 	for _, addr := range n.plan.NodeAddrs {
@@ -100,9 +100,6 @@ func (n *Network) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// hostLink names the node's end of the link to a pod.
-func hostLink(pod int) string { return "pod" + strconv.Itoa(pod) }
 
 // route gives the pod its addresses and routes, and the node the routes to them.
 func (n *Network) route(cable cable, pod *Namespace, options PodOptions) error {
@@ -139,21 +136,6 @@ func sameFamily(addrs []netip.Addr, as netip.Addr) (netip.Addr, bool) {
 		}
 	}
 	return netip.Addr{}, false
-}
-
-// deleteLink removes a link, if it is there.
-func (n *Namespace) deleteLink(name string) error {
-	link, err := n.netlink.LinkByName(name)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("find link %s: %w", name, err)
-	}
-	if err := n.netlink.LinkDel(link); err != nil {
-		return fmt.Errorf("delete link %s: %w", name, err)
-	}
-	return nil
 }
 
 // deleteAddr removes an address of a link.
