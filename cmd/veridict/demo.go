@@ -4,8 +4,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,7 +15,7 @@ import (
 
 	"github.com/veridict/veridict/compare/demo"
 	"github.com/veridict/veridict/compare/testbed"
-	"github.com/veridict/veridict/deploy/examples"
+	"github.com/veridict/veridict/deploy"
 )
 
 // exitInterrupted is the shells' exit code for a program that SIGINT ended.
@@ -73,17 +71,18 @@ func runDemo(command *cobra.Command, flags demoFlags, start demo.StartProxy) err
 	defer stop()
 	report, err := demo.Run(ctx, demo.Options{
 		StartProxy:  start,
-		Manifests:   examples.Shop(),
+		Manifests:   deploy.Examples(),
 		Connections: flags.connections,
 		Progress:    newProgress(command.ErrOrStderr()),
 	})
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		fmt.Fprintln(command.ErrOrStderr(), "interrupted; all that the demo had made is gone")
 		return &testbed.ExitError{Code: exitInterrupted}
 	}
 	if err != nil {
 		return err
 	}
+	fmt.Fprintln(command.ErrOrStderr())
 	if err := flags.write(command.OutOrStdout(), report); err != nil {
 		return err
 	}
@@ -104,7 +103,6 @@ func (f demoFlags) write(w io.Writer, report *demo.Report) error {
 	if f.output == "json" {
 		return report.WriteJSON(w)
 	}
-	fmt.Fprintln(w)
 	return report.WriteText(w)
 }
 

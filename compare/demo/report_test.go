@@ -134,6 +134,23 @@ connections  done
 	}
 }
 
+// TestBarsEnd interrupts one phase and ends another; without a terminal only
+// the line is left.
+func TestBarsEnd(t *testing.T) {
+	var out bytes.Buffer
+	progress := NewBars(&out)
+	progress.Begin("network", 3)
+	progress.Advance()
+	progress.Close()
+	progress.Begin("proxy", 1)
+	progress.Advance()
+	progress.End("15 ServicePorts")
+	progress.Close()
+	if got, want := out.String(), "proxy        15 ServicePorts\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want %q at its end", got, want)
+	}
+}
+
 func sampleReport(t *testing.T) *Report {
 	t.Helper()
 	return &Report{

@@ -17,13 +17,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/veridict/veridict/compare/testbed/testmain"
 	"github.com/veridict/veridict/dataplane"
-	"github.com/veridict/veridict/deploy/examples"
+	"github.com/veridict/veridict/deploy"
 )
 
 // TestRun lets a trivial proxy serve the whole shop: the kit must find nothing
@@ -105,7 +104,7 @@ const testConnections = 14 * 100
 func testOptions(proxy *ruleProxy) Options {
 	return Options{
 		StartProxy:      proxy.start,
-		Manifests:       examples.Shop(),
+		Manifests:       deploy.Examples(),
 		Connections:     testConnections,
 		StepConnections: 100,
 		Progress:        NewLines(io.Discard),
@@ -274,20 +273,4 @@ func (p *ruleProxy) choice(port servicePort) string {
 		elements = append(elements, fmt.Sprintf("%d : %s . %d", i, endpoint.Addr(), endpoint.Port()))
 	}
 	return fmt.Sprintf("%s addr . port to numgen random mod %d map { %s }", family, len(endpoints), strings.Join(elements, ", "))
-}
-
-func TestLoadShopRefuses(t *testing.T) {
-	const service = "kind: Service\nmetadata: {name: s, namespace: n}\nspec:\n  clusterIPs: [%s]\n  ports: [{name: p, port: 1, protocol: %s}]\n"
-	for _, tc := range []struct{ name, content, want string }{
-		{"broken YAML", "kind: [", "read manifests: a.yaml: error converting YAML to JSON"},
-		{"an invalid address", fmt.Sprintf(service, "10.0.0.256", "TCP"), "service s: ParseAddr"},
-		{"SCTP", fmt.Sprintf(service, "10.0.0.1", "SCTP"), `service s: the demo has no endpoints for protocol "SCTP"`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			_, err := loadShop(fstest.MapFS{"a.yaml": {Data: []byte(tc.content)}})
-			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
-				t.Errorf("got error %v, want %q", err, tc.want)
-			}
-		})
-	}
 }

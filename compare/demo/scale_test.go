@@ -12,7 +12,7 @@ import (
 
 	"github.com/veridict/veridict/compare/testbed"
 	"github.com/veridict/veridict/dataplane"
-	"github.com/veridict/veridict/deploy/examples"
+	"github.com/veridict/veridict/deploy"
 )
 
 // TestFollower feeds answers by the endpoints' indices and looks when the
@@ -73,10 +73,10 @@ func TestFollower(t *testing.T) {
 // TestScalerRewritesTheSlice reads the rewritten manifest back.
 func TestScalerRewritesTheSlice(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, examples.Shop()); err != nil {
+	if err := os.CopyFS(dir, deploy.Examples()); err != nil {
 		t.Fatal(err)
 	}
-	scaler, err := newScaler(examples.Shop(), scaledFile, largestScale())
+	scaler, err := newScaler(deploy.Examples(), scaledFile, largestScale())
 	if err != nil {
 		t.Fatal(err)
 	}
