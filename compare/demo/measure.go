@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -119,8 +120,12 @@ func (r *run) measure(ctx context.Context) error {
 		}
 		r.report.Services = append(r.report.Services, result)
 	}
-	r.Progress.End(fmt.Sprintf("%s opened, %s failed (%s)",
-		thousands(r.report.Connections), thousands(r.report.Failed), since(start)))
+	gaveUp := ""
+	if r.report.Connections < r.Connections {
+		gaveUp = ", gave up"
+	}
+	r.Progress.End(fmt.Sprintf("%s opened, %s failed%s (%s)",
+		thousands(r.report.Connections), thousands(r.report.Failed), gaveUp, since(start)))
 	return nil
 }
 
@@ -148,12 +153,10 @@ func evaluate(port servicePort, count testbed.Count) (ServiceResult, error) {
 // addFailures adds the failures of a phase to the report, in the order of the
 // ServicePorts.
 func (r *run) addFailures(tally *testbed.Tally) {
-	_, failed := tally.Totals()
-	r.report.Failed += failed
 	for _, port := range r.shop.servicePorts {
 		failures := tally.Of(port.vip).Failures
-		for _, reason := range sortedKeys(failures) {
-			r.report.Failures = append(r.report.Failures, Failure{port.title(), reason, failures[reason]})
+		for _, reason := range slices.Sorted(maps.Keys(failures)) {
+			r.report.addFailures(port.title(), reason, failures[reason])
 		}
 	}
 }

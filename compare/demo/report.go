@@ -92,6 +92,18 @@ func (r *Report) Err() error {
 	return nil
 }
 
+// addFailures counts failures together that differ in nothing but the phase.
+func (r *Report) addFailures(service, reason string, count int) {
+	r.Failed += count
+	for i, failure := range r.Failures {
+		if failure.Service == service && failure.Reason == reason {
+			r.Failures[i].Count += count
+			return
+		}
+	}
+	r.Failures = append(r.Failures, Failure{service, reason, count})
+}
+
 // scalingConnections counts the connections opened during [Report.Scaling].
 func (r *Report) scalingConnections() int {
 	total := 0
@@ -101,7 +113,7 @@ func (r *Report) scalingConnections() int {
 	return total
 }
 
-// The JSON form is a contract with programs; see the README of the project.
+// The JSON form is a contract with programs.
 type (
 	jsonReport struct {
 		Connections int           `json:"connections"`

@@ -73,6 +73,13 @@ func TestRunNotices(t *testing.T) {
 			if report.Err() == nil {
 				t.Error("the report has no error")
 			}
+			total := 0
+			for _, failure := range report.Failures {
+				total += failure.Count
+			}
+			if total != report.Failed {
+				t.Errorf("the failures add up to %d, want %d", total, report.Failed)
+			}
 			var found []string
 			for _, failure := range report.Failures {
 				found = append(found, failure.Service+": "+failure.Reason)

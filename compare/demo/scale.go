@@ -6,7 +6,6 @@ package demo
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -190,5 +189,3 @@ func (f *follower) lastSeen() time.Time {
 	defer f.mu.Unlock()
 	return f.since
 }
-
-func sortedKeys(counts map[string]int) []string { return slices.Sorted(maps.Keys(counts)) }
