@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/veridict/veridict/dataplane"
 )
@@ -153,6 +154,10 @@ func (s *Service) addPort(in *v1.ServicePort, field string, p *problems) {
 func newPort(name, protocol string, number int32, field string, p *problems) (Port, bool) {
 	if number < 1 || number > 65535 {
 		p.add(field+".port", "%d is not a port number (1 to 65535)", number)
+		return Port{}, false
+	}
+	if name != "" && len(validation.IsDNS1123Label(name)) > 0 {
+		p.add(field+".name", "%q is not a port name (lower-case letters, digits and \"-\", at most 63)", name)
 		return Port{}, false
 	}
 	port := Port{Name: intern(name), Protocol: dataplane.TCP, Port: uint16(number)}

@@ -17,13 +17,14 @@ type documents struct {
 	in *bufio.Reader
 	// rest is what was read of the current document and not handed out.
 	rest []byte
+	// carry is what stood on the line of the separator.
+	carry []byte
 	// atLineStart says that the next byte from in begins a line.
 	atLineStart bool
 	line        int
 	// ended says that the current document is at its end, done that the
 	// stream is.
 	ended, done bool
-	index       int
 }
 
 func newDocuments(r io.Reader) *documents {
@@ -31,19 +32,18 @@ func newDocuments(r io.Reader) *documents {
 }
 
 // next goes to the next document, past what was not read of the current one,
-// and says whether there is one. Documents count from 1.
+// and says whether there is one.
 func (d *documents) next() (bool, error) {
 	for !d.ended {
 		if err := d.fill(); err != nil && !errors.Is(err, io.EOF) {
 			return false, err
 		}
 	}
-	d.rest = nil
 	if d.done {
 		return false, nil
 	}
+	d.rest, d.carry = d.carry, nil
 	d.ended = false
-	d.index++
 	return true, nil
 }
 
@@ -82,7 +82,7 @@ func (d *documents) fill() error {
 	if starts && isSeparator(piece) {
 		// What follows on the line of the separator belongs to the next
 		// document.
-		d.rest = nil
+		d.rest, d.carry = nil, afterSeparator(piece)
 		d.ended = true
 		return io.EOF
 	}
@@ -92,4 +92,14 @@ func (d *documents) fill() error {
 func isSeparator(line []byte) bool {
 	rest, found := bytes.CutPrefix(line, []byte("---"))
 	return found && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])))
+}
+
+// afterSeparator returns a copy of what is on the line besides "---", nil if
+// that is nothing but space or a comment.
+func afterSeparator(line []byte) []byte {
+	rest := bytes.TrimSpace(line[len("---"):])
+	if len(rest) == 0 || rest[0] == '#' {
+		return nil
+	}
+	return append(bytes.Clone(rest), '\n')
 }

@@ -24,7 +24,7 @@ func newClaims() claims {
 }
 
 // claim enters all VIPs of the Service and returns other Services that lost
-// one to it.
+// one to it, and those whose report names such a loser.
 func (c *claims) claim(svc *service) []*service {
 	var lost []*service
 	for vip := range svc.vips() {
@@ -35,7 +35,7 @@ func (c *claims) claim(svc *service) []*service {
 		case precedes(svc, holder) < 0:
 			c.holder[vip] = svc
 			c.wait(vip, holder)
-			lost = append(lost, holder)
+			lost = append(lost, c.waiting[vip]...)
 		default:
 			c.wait(vip, svc)
 		}
