@@ -90,7 +90,8 @@ type Change struct {
 type Problem struct {
 	// File is the path of the file; empty if the object is not from one.
 	File string `json:"file,omitempty"`
-	// Object is "Kind namespace/name"; empty if the problem is the file's.
+	// Object is "Kind namespace/name", or where in the file it is if it has no
+	// name that could be read; empty if the problem is the whole file's.
 	Object string `json:"object,omitempty"`
 	// Field is a path like "spec.ports[0].port"; empty if the problem is the
 	// whole object's.

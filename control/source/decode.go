@@ -32,7 +32,9 @@ type head struct {
 func (p *parser) object(raw []byte, listKind string) {
 	var h head
 	if err := json.Unmarshal(raw, &h); err != nil {
-		p.decodeFails("", err)
+		// It may be any of the objects that were in the file before.
+		p.broken = true
+		p.decodeFails(p.place(), err)
 		return
 	}
 	if h.Kind == "" {
@@ -53,7 +55,8 @@ func (p *parser) object(raw []byte, listKind string) {
 	}
 	key := h.key()
 	if message := badName(key); message != "" {
-		p.problem(h.Kind, "metadata.name", "%s", message)
+		p.broken = true
+		p.problem(h.Kind+" in "+p.place(), "metadata.name", "%s", message)
 		return
 	}
 	object, problems, err := decode(raw)

@@ -148,11 +148,14 @@ func (p *parser) breaks(err error) {
 	p.problem("", "", "cannot be parsed: %s", strings.ReplaceAll(message, "\n", " "))
 }
 
-// problem reports something about the current document. Without a field the
-// place of the document stands for it.
+// place says where the current document is.
+func (p *parser) place() string { return fmt.Sprintf("document %d (from line %d)", p.document, p.line) }
+
+// problem reports something about an object. Without one, the place of the
+// document stands for it.
 func (p *parser) problem(object, field, format string, args ...any) {
-	if field == "" {
-		field = fmt.Sprintf("document %d (from line %d)", p.document, p.line)
+	if object == "" {
+		object = p.place()
 	}
 	p.problems = append(p.problems, convert.Problem{Object: object, Field: field, Message: fmt.Sprintf(format, args...)})
 }
