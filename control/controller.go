@@ -104,8 +104,11 @@ func (c *Controller) handle(batch source.Batch) {
 	if !c.synced && c.o.Config.NodeCIDR && !c.tracker.HasNode() {
 		c.o.Logger.Warn("no local pods are recognised until the Node is there", "node", c.o.Config.NodeName)
 	}
+	// A run without work would delay the next one that has some.
+	if !c.synced || c.tracker.Touched() {
+		c.runner.Trigger()
+	}
 	c.synced = true
-	c.runner.Trigger()
 }
 
 // followDrift has everything programmed again at once, but not more often than

@@ -27,6 +27,9 @@ func (l *problemList) setObjects(lists ...[]convert.Problem) {
 
 // setRejected replaces what the kernel refused.
 func (l *problemList) setRejected(rejected []dataplane.Rejection) {
+	if len(rejected) == 0 && len(l.rejected) == 0 {
+		return
+	}
 	l.rejected = l.rejected[:0]
 	for _, r := range rejected {
 		name := convert.Name{Namespace: r.Key.Namespace, Name: r.Key.Name}

@@ -142,6 +142,9 @@ func (t *Tracker) Take() dataplane.Update {
 	return update
 }
 
+// Touched says whether Take may have something to return.
+func (t *Tracker) Touched() bool { return len(t.before) > 0 || t.settingsBefore != nil }
+
 // Problems returns what keeps objects from being served as they ask for, in a
 // stable order.
 func (t *Tracker) Problems() []convert.Problem {
