@@ -120,7 +120,6 @@ func (c *Controller) followDrift(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-c.o.Drift:
 		}
-		c.o.Logger.Warn("somebody else has changed our tables, programming them again")
 		c.mu.Lock()
 		c.reset = true
 		c.mu.Unlock()

@@ -47,10 +47,10 @@ func kernelOptions(cfg config.Config, logger *slog.Logger) nftables.Options {
 	return nftables.Options{Layout: nftables.Layout(cfg.Layout), Logger: logger}
 }
 
-// watchKernel sends when somebody else has changed our tables, until ctx is
-// done. Changes while nobody receives are one.
-func watchKernel(ctx context.Context, logger *slog.Logger, drift chan<- struct{}) error {
-	return nftables.Watch(ctx, logger, func() {
+// watch sends when somebody else has changed our tables, until ctx is done.
+// Changes while nobody receives are one.
+func (k *kernel) watch(ctx context.Context, drift chan<- struct{}) error {
+	return k.syncer.Watch(ctx, func() {
 		select {
 		case drift <- struct{}{}:
 		default:

@@ -66,7 +66,7 @@ func follow(ctx context.Context, cfg config.Config, src *source.Dir, kernel *ker
 		Config: cfg, Source: src, Syncer: kernel, Logger: logger, Drift: drift,
 	})
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return watchKernel(groupCtx, logger, drift) })
+	group.Go(func() error { return kernel.watch(groupCtx, drift) })
 	group.Go(func() error { return controller.Run(groupCtx) })
 	err := group.Wait()
 	if ctx.Err() != nil {
