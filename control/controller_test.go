@@ -172,7 +172,9 @@ func (r *rig) expect(what string, calls ...string) {
 	r.syncer.calls = nil
 }
 
-func synced(changes ...convert.Change) source.Batch { return source.Batch{Changes: changes, Synced: true} }
+func synced(changes ...convert.Change) source.Batch {
+	return source.Batch{Changes: changes, Synced: true}
+}
 
 func service(name, ip string) convert.Change {
 	s := &convert.Service{

@@ -40,7 +40,7 @@ func (o *manifestOptions) load(logger *slog.Logger) (config.Config, *source.Dir,
 		return config.Config{}, nil, asUsage(err)
 	}
 	for _, warning := range warnings {
-		logger.Warn(warning)
+		logger.Warn("configuration", "warning", warning)
 	}
 	tuneMemory()
 	return cfg, source.NewDir(source.Options{Dir: o.dir, NodeName: cfg.NodeName, Logger: logger}), nil

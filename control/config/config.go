@@ -4,6 +4,7 @@
 package config
 
 import (
+	"strings"
 	"time"
 
 	"github.com/veridict/veridict/dataplane"
@@ -43,14 +44,4 @@ type Invalid struct {
 }
 
 // Error returns everything in one line.
-func (e *Invalid) Error() string {
-	text := e.Where
-	for i, mistake := range e.Mistakes {
-		separator := "; "
-		if i == 0 {
-			separator = ": "
-		}
-		text += separator + mistake
-	}
-	return text
-}
+func (e *Invalid) Error() string { return e.Where + ": " + strings.Join(e.Mistakes, "; ") }
