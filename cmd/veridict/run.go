@@ -28,7 +28,12 @@ func newRunCommand(level *slog.LevelVar) *cobra.Command {
 		Short: "Program the Services of a directory of manifests and follow its changes",
 		Long: `Program the Services of a directory of manifests and follow its changes.
 
-The rules stay in place when veridict ends; see cleanup.`,
+The rules stay in place when veridict ends; see cleanup.
+
+With --once -o json one object is printed. In it, services counts one for each
+port and IP family of a Service, endpoints counts an endpoint once for each of
+these that has it, programSeconds is the time from the state in memory to the
+state committed, and rejected lists everything that is not served as written.`,
 		Args: noArguments,
 	}
 	manifests := addManifestFlags(cmd)

@@ -29,8 +29,11 @@ const (
 	// pollPause is the pause between two looks at all files, which catch what
 	// events missed; it grows with the cost of a look to at most a fiftieth
 	// of the time.
-	pollPause    = time.Second
-	pollShare    = 50
+	pollPause = time.Second
+	pollShare = 50
+	// maxNames is how many files are looked at one by one; for more it is
+	// cheaper to look at all.
+	maxNames     = 100
 	configMapDir = "..data"
 )
 
@@ -199,6 +202,8 @@ func (s *seen) add(event fsnotify.Event, dir string) time.Duration {
 		s.all = true
 	case !isManifest(name):
 		return 0
+	case len(s.names) >= maxNames:
+		s.all = true
 	case !slices.Contains(s.names, name):
 		s.names = append(s.names, name)
 	}

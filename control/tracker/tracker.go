@@ -113,8 +113,7 @@ func (t *Tracker) State() dataplane.State {
 
 // TakeState returns the whole state and forgets what has changed until now.
 func (t *Tracker) TakeState() dataplane.State {
-	clear(t.before)
-	t.settingsBefore = nil
+	t.forget()
 	return t.State()
 }
 
@@ -137,9 +136,15 @@ func (t *Tracker) Take() dataplane.Update {
 		settings := t.settings
 		update.Settings = &settings
 	}
+	t.forget()
+	return update
+}
+
+// forget makes what is there now what was last taken. A new map does not keep
+// the memory of a large one.
+func (t *Tracker) forget() {
 	t.before = map[dataplane.ServicePortKey]*dataplane.ServicePort{}
 	t.settingsBefore = nil
-	return update
 }
 
 // Touched says whether Take may have something to return.
