@@ -128,8 +128,9 @@ func TestState(t *testing.T) {
 		{
 			"of duplicates the one that is not terminating wins",
 			[][]convert.Change{upsert(service("web", "172.30.0.1", http),
-				slice("s1", "web", target, terminating("10.0.0.1")), slice("s2", "web", target, ready("10.0.0.1")))},
-			map[string]string{"web:http/IPv4": "172.30.0.1:80/tcp 10.0.0.1:8080"},
+				slice("s1", "web", target, terminating("10.0.0.1"), ready("10.0.0.2"), ready("10.0.0.3")),
+				slice("s2", "web", target, ready("10.0.0.1"), terminating("10.0.0.2")))},
+			map[string]string{"web:http/IPv4": "172.30.0.1:80/tcp 10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080"},
 			nil,
 		},
 		{
@@ -198,6 +199,19 @@ func TestState(t *testing.T) {
 			[]string{
 				"a.yaml: Service ns/a: spec.clusterIP: 172.30.0.1:80/tcp of port ns/a:http is taken by the older Service ns/c, which is served instead",
 				"a.yaml: Service ns/b: spec.clusterIP: 172.30.0.1:80/tcp of port ns/b:http is taken by the older Service ns/c, which is served instead",
+			},
+		},
+		{
+			"reports name the one that is served now",
+			[][]convert.Change{
+				upsert(service("c", "172.30.0.1", http)), upsert(service("b", "172.30.0.1", http), service("d", "172.30.0.1", http)),
+				upsert(service("a", "172.30.0.1", http)),
+			},
+			map[string]string{"a:http/IPv4": "172.30.0.1:80/tcp"},
+			[]string{
+				"a.yaml: Service ns/b: spec.clusterIP: 172.30.0.1:80/tcp of port ns/b:http is taken by the older Service ns/a, which is served instead",
+				"a.yaml: Service ns/c: spec.clusterIP: 172.30.0.1:80/tcp of port ns/c:http is taken by the older Service ns/a, which is served instead",
+				"a.yaml: Service ns/d: spec.clusterIP: 172.30.0.1:80/tcp of port ns/d:http is taken by the older Service ns/a, which is served instead",
 			},
 		},
 		{
