@@ -62,7 +62,10 @@ func renderState(w io.Writer, cfg config.Config, logger *slog.Logger, state data
 	return nftables.Render(w, kernelOptions(cfg, logger), state)
 }
 
-func verifyState(ctx context.Context, cfg config.Config, logger *slog.Logger, state dataplane.State) ([]nftables.Difference, error) {
+// difference is one thing in the kernel that is not as it should be.
+type difference = nftables.Difference
+
+func verifyState(ctx context.Context, cfg config.Config, logger *slog.Logger, state dataplane.State) ([]difference, error) {
 	return nftables.Verify(ctx, kernelOptions(cfg, logger), state)
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/veridict/veridict/control"
-	"github.com/veridict/veridict/dataplane/nftables"
 )
 
 func newVerifyCommand(level *slog.LevelVar) *cobra.Command {
@@ -49,11 +48,11 @@ func newVerifyCommand(level *slog.LevelVar) *cobra.Command {
 }
 
 // writeDifferences prints one difference a line, or an object for programs.
-func writeDifferences(w io.Writer, format string, differences []nftables.Difference) error {
+func writeDifferences(w io.Writer, format string, differences []difference) error {
 	if format == "json" {
 		return writeJSON(w, struct {
-			Differences []nftables.Difference `json:"differences"`
-		}{append([]nftables.Difference{}, differences...)})
+			Differences []difference `json:"differences"`
+		}{append([]difference{}, differences...)})
 	}
 	for _, difference := range differences {
 		if _, err := fmt.Fprintln(w, difference); err != nil {
