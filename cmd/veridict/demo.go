@@ -4,8 +4,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,10 +30,10 @@ type demoFlags struct {
 }
 
 // newDemoCommand returns the demo command. It runs the program a second time in
-// namespaces of its own, where start gets to run; an error with an ExitCode
-// method says what the program should end with after the other one has reported
-// what was wrong, so that nothing is left to print.
-func newDemoCommand(start demo.StartProxy) *cobra.Command {
+// namespaces of its own; an error with an ExitCode method says what the program
+// should end with after the other one has reported what was wrong, so that
+// nothing is left to print.
+func newDemoCommand(level *slog.LevelVar) *cobra.Command {
 	flags := demoFlags{output: "table", connections: demo.DefaultConnections}
 	command := &cobra.Command{
 		Use:   "demo",
@@ -42,10 +44,11 @@ Service is scaled, and shows how they spread over the endpoints.
 
 Needs root and nft. The network of the host is not touched, and all that the demo
 makes vanishes with it. The exit code is 1 if a connection failed.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
-			command.SilenceUsage = true
-			return runDemo(command, flags, start)
+			// What the proxy tells about each sync would tear the progress bar.
+			level.Set(max(level.Level(), slog.LevelWarn))
+			return runDemo(command, flags, newLogger(command, level))
 		},
 	}
 	command.Flags().StringVarP(&flags.output, "output", "o", flags.output, `what to write to standard output: "table" or "json"`)
@@ -54,7 +57,7 @@ makes vanishes with it. The exit code is 1 if a connection failed.`,
 	return command
 }
 
-func runDemo(command *cobra.Command, flags demoFlags, start demo.StartProxy) error {
+func runDemo(command *cobra.Command, flags demoFlags, logger *slog.Logger) error {
 	if err := flags.validate(); err != nil {
 		return err
 	}
@@ -70,7 +73,9 @@ func runDemo(command *cobra.Command, flags demoFlags, start demo.StartProxy) err
 	ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	report, err := demo.Run(ctx, demo.Options{
-		StartProxy:  start,
+		StartProxy: func(ctx context.Context, dir string) (demo.Proxy, error) {
+			return startDemoProxy(ctx, logger, demoNode(), dir)
+		},
 		Manifests:   deploy.Examples(),
 		Connections: flags.connections,
 		Progress:    newProgress(command.ErrOrStderr()),
@@ -89,12 +94,22 @@ func runDemo(command *cobra.Command, flags demoFlags, start demo.StartProxy) err
 	return report.Err()
 }
 
+// demoNode are the flags of "veridict run" on the node of the demo. Changes are
+// programmed as they come, so that scaling is quick.
+func demoNode() map[string]string {
+	return map[string]string{
+		"hostname-override":        "demo-node",
+		"cluster-cidr":             "10.244.0.0/16,fd00:10:244::/48",
+		"iptables-min-sync-period": "10ms",
+	}
+}
+
 func (f demoFlags) validate() error {
 	if f.output != "table" && f.output != "json" {
-		return fmt.Errorf(`--output must be "table" or "json", not %q`, f.output)
+		return usagef(`--output must be "table" or "json", not %q`, f.output)
 	}
 	if f.connections < 1 {
-		return fmt.Errorf("--connections must be at least 1, not %d", f.connections)
+		return usagef("--connections must be at least 1, not %d", f.connections)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"io"
+	"log/slog"
 	"testing"
 )
 
@@ -18,7 +19,7 @@ func TestDemoRefusesFlags(t *testing.T) {
 		{"no connections", []string{"--connections", "0"}, "--connections must be at least 1, not 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			command := newDemoCommand(nil)
+			command := newDemoCommand(new(slog.LevelVar))
 			command.SetArgs(tc.args)
 			command.SetOut(io.Discard)
 			command.SetErr(io.Discard)

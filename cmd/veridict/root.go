@@ -34,6 +34,7 @@ func newRootCommand() *cobra.Command {
 		newRenderCommand(level),
 		newVerifyCommand(level),
 		newCleanupCommand(level),
+		newDemoCommand(level),
 		newVersionCommand(),
 	)
 	return root
@@ -63,11 +64,24 @@ func (e usageError) Unwrap() error { return e.err }
 // errDrift ends verify when there are differences, which are its output.
 var errDrift = errors.New("the kernel differs from the manifests")
 
-func isQuiet(err error) bool { return errors.Is(err, errDrift) }
+// isQuiet says whether the error was reported already.
+func isQuiet(err error) bool {
+	_, ended := errors.AsType[exitCoder](err)
+	return ended || errors.Is(err, errDrift)
+}
+
+// exitCoder is the error of a process that ran in our place.
+type exitCoder interface {
+	error
+	ExitCode() int
+}
 
 func exitCode(err error) int {
 	if err == nil {
 		return 0
+	}
+	if ended, ok := errors.AsType[exitCoder](err); ok {
+		return ended.ExitCode()
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
 		return 2

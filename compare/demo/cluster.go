@@ -37,6 +37,9 @@ func buildCluster(ctx context.Context, pods map[string][]listener, advance func(
 	if c.network, err = testbed.NewNetwork(node, testbed.DefaultPlan()); err != nil {
 		return c, err
 	}
+	if err := c.network.AddUplink(ctx); err != nil {
+		return c, err
+	}
 	for i := range clientCount {
 		client, err := c.addPod(ctx, fmt.Sprintf("client-%d", i+1), clientAddrs(i))
 		if err != nil {

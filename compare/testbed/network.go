@@ -86,6 +86,28 @@ func (n *Network) AddPod(ctx context.Context, options PodOptions) (*Pod, error) 
 	return n.pods[len(n.pods)-1], nil
 }
 
+// AddUplink gives the node a default route, as nodes have one. It leads to a
+// namespace that answers nothing: without it, a packet that no Service wants is
+// refused by the routing, before the rules for such packets see it.
+func (n *Network) AddUplink(ctx context.Context) error {
+	world, err := NewNamespace()
+	if err != nil {
+		return fmt.Errorf("add uplink: %w", err)
+	}
+	n.pods = append(n.pods, &Pod{Namespace: world, Name: "world"})
+	uplink, err := connect(ctx, n.node, "uplink", world)
+	if err != nil {
+		return fmt.Errorf("add uplink: %w", err)
+	}
+	reversed := cable{node: uplink.pod, pod: uplink.node}
+	for _, addr := range n.plan.NodeAddrs {
+		if err := reversed.addDefaultRoute(n.node, addr); err != nil {
+			return fmt.Errorf("add uplink: %w", err)
+		}
+	}
+	return nil
+}
+
 // Close removes all pods, and the node's addresses, links and routes; sysctls
 // stay. Sockets in pods must have been closed before, as a namespace lives as
 // long as its sockets.
