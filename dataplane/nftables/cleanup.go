@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/google/nftables"
+)
+
+// Cleanup removes the tables of both families, and nothing else. Tables that are
+// not there are no error. It must be called with the lock held; see [Lock].
+func Cleanup(ctx context.Context, log *slog.Logger) (err error) {
+	if err := Probe(ctx); err != nil {
+		return err
+	}
+	k := &netlinkKernel{own: newOwnership()}
+	defer func() { err = errors.Join(err, k.close()) }()
+	conn, err := k.open(ctx)
+	if err != nil {
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	for _, f := range families() {
+		tables, err := conn.ListTablesOfFamily(tableFamily(f))
+		if err != nil {
+			return fmt.Errorf("cleanup: list tables: %w", err)
+		}
+		for _, table := range tables {
+			if table.Name != tableName {
+				continue
+			}
+			conn.DelTable(&nftables.Table{Name: tableName, Family: tableFamily(f)})
+			if err := conn.Flush(); err != nil {
+				return fmt.Errorf("cleanup: delete table %s %s: %w", f.ip, tableName, err)
+			}
+			log.Info("removed table", "family", f.ip, "table", tableName)
+		}
+	}
+	return nil
+}
