@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/veridict/veridict/compare/testbed"
+	"github.com/veridict/veridict/dataplane"
+	"github.com/veridict/veridict/dataplane/nftables"
+)
+
+// churn is a Service with a TCP and a UDP port whose endpoints come and go. Its
+// VIP is the node's own, so that what is not translated is refused at once.
+type churn struct {
+	t       testing.TB
+	options nftables.Options
+	syncer  *nftables.Syncer
+	random  *rand.Rand
+
+	vip, source netip.Addr
+	// pool are the addresses of all endpoints that there can be.
+	pool  []netip.Addr
+	state dataplane.State
+
+	// flips counts changes of the number of endpoints, trims waits until
+	// surplus rows were gone, restarts new Syncers. missed is what chain
+	// missed has counted before it was written anew.
+	flips, trims, restarts, missed int
+}
+
+const (
+	tcpPort, udpPort         = 80, 5353
+	tcpTarget, udpTarget     = 8080, 5300
+	poolSize             int = 40
+)
+
+func newChurn(t testing.TB, options nftables.Options, family dataplane.Family) *churn {
+	c := &churn{
+		t: t, options: options, random: rand.New(rand.NewPCG(1, 2)),
+		state: stateOf(clusterSettings()),
+		vip:   nth(localVIPs4.Addr(), 1), source: nth(sources4.Addr(), 1),
+	}
+	base := nth(endpoints4.Addr(), 1)
+	if family == dataplane.IPv6 {
+		c.vip, c.source, base = nth(localVIPs6.Addr(), 1), nth(sources6.Addr(), 1), nth(endpoints6.Addr(), 1)
+	}
+	for i := range poolSize {
+		c.pool = append(c.pool, nth(base, i))
+	}
+	c.syncer = newSyncer(t, options)
+	c.draw(1)
+	mustReset(t, c.syncer, c.state)
+	return c
+}
+
+// draw gives both ports the same n endpoints, drawn anew, and returns the update.
+func (c *churn) draw(n int) dataplane.Update {
+	var update dataplane.Update
+	chosen := c.random.Perm(len(c.pool))[:n]
+	for _, p := range []struct {
+		protocol     dataplane.Protocol
+		port, target uint16
+	}{{dataplane.TCP, tcpPort, tcpTarget}, {dataplane.UDP, udpPort, udpTarget}} {
+		endpoints := make([]netip.AddrPort, n)
+		for i, k := range chosen {
+			endpoints[i] = netip.AddrPortFrom(c.pool[k], p.target)
+		}
+		sp := port("churn", netip.AddrPortFrom(c.vip, p.port), p.protocol, endpoints...)
+		c.state.ServicePorts[sp.Key] = sp
+		update.Changed = append(update.Changed, sp)
+	}
+	return update
+}
+
+func (c *churn) flip(sizes ...int) (due time.Time) {
+	for _, n := range sizes {
+		due = mustSync(c.t, c.syncer, c.draw(n)).Due
+		c.flips++
+	}
+	return due
+}
+
+// trim waits until the surplus rows of the last flip are gone.
+func (c *churn) trim(ctx context.Context, due time.Time) {
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		mustSync(c.t, c.syncer, dataplane.Update{})
+		c.trims++
+	}
+}
+
+// restart begins anew with a Syncer that knows nothing.
+func (c *churn) restart() {
+	c.t.Helper()
+	c.missed += missed(c.t)
+	if err := c.syncer.Close(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.syncer = newSyncer(c.t, c.options)
+	mustReset(c.t, c.syncer, c.state)
+	c.restarts++
+}
+
+// run flips until the load has sent what it should: 1→40→1 and 1↔2 as fast as
+// can be, with pauses in which rows are removed, and with restarts, after which
+// everything or nothing is as it was.
+func (c *churn) run(ctx context.Context, l *load, connects, datagrams int64) {
+	for ctx.Err() == nil && (l.connects.Load() < connects || l.datagrams.Load() < datagrams) {
+		for range 10 {
+			c.flip(poolSize, 1)
+		}
+		for range 100 {
+			c.flip(2, 1)
+		}
+		c.trim(ctx, c.flip(2, 1, poolSize, 39, poolSize, 1))
+		if c.random.IntN(2) == 0 {
+			c.draw(1 + c.random.IntN(poolSize))
+		}
+		c.restart()
+	}
+	c.missed += missed(c.t)
+}
+
+func TestConnectionsSurviveChurn(t *testing.T) {
+	for _, test := range []struct {
+		layout              nftables.Layout
+		family              dataplane.Family
+		connects, datagrams int64
+	}{
+		{nftables.MarkFree, dataplane.IPv4, 150_000, 850_000},
+		{nftables.MarkFree, dataplane.IPv6, 30_000, 150_000},
+		{nftables.CTMark, dataplane.IPv4, 30_000, 150_000},
+		{nftables.CTMark, dataplane.IPv6, 30_000, 150_000},
+	} {
+		t.Run(fmt.Sprintf("%s/%s", test.layout, test.family), func(t *testing.T) {
+			start(t)
+			cluster := churnCluster(t)
+			nft(t, watcher)
+			c := newChurn(t, quiet(test.layout), test.family)
+			l, ctx := newLoad(t)
+			l.accept(t, cluster, tcpTarget)
+			tcp, udp := netip.AddrPortFrom(c.vip, tcpPort), netip.AddrPortFrom(c.vip, udpPort)
+			l.connect(ctx, c.source, tcp)
+			l.sendDatagrams(ctx, cluster, cluster.client.Addrs[family(c.vip)], udp)
+			began := time.Now()
+			c.run(ctx, l, test.connects, test.datagrams)
+			if err := l.end(); err != nil {
+				t.Fatal(err)
+			}
+			arrived, translated, escaped := counted(t, "arrived"), counted(t, "translated"), counted(t, "escaped")
+			t.Logf("%d TCP connections (%d failed), %d UDP flows (%d arrived, %d failed), %d flips, %d trims, %d restarts, %d missed in %v",
+				l.connects.Load(), l.refused.Load(), l.datagrams.Load(), arrived, arrived-translated, c.flips, c.trims, c.restarts, c.missed, time.Since(began))
+			if n := l.refused.Load(); n != 0 {
+				t.Errorf("%d of %d TCP connections failed, the first with: %v", n, l.connects.Load(), *l.firstError.Load())
+			}
+			if arrived != translated {
+				t.Errorf("%d of %d datagrams were not translated", arrived-translated, arrived)
+			}
+			if escaped != 0 {
+				t.Errorf("%d packets were still addressed to the VIP after translation", escaped)
+			}
+			if c.missed != 0 {
+				t.Errorf("%d lookups missed their row: a verdict was ahead of its rows, or rows went too early", c.missed)
+			}
+			if int64(arrived) < test.datagrams {
+				t.Errorf("only %d of %d datagrams arrived", arrived, l.datagrams.Load())
+			}
+		})
+	}
+}
+
+// churnCluster is the shared cluster, with conntrack entries of closed
+// connections leaving soon.
+func churnCluster(t testing.TB) *cluster {
+	t.Helper()
+	c := sharedCluster(t)
+	err := c.node.SetSysctls(testbed.Sysctls{
+		"net/netfilter/nf_conntrack_tcp_timeout_close": "1",
+		"net/ipv4/ip_local_port_range":                 "1024 65535",
+		"net/ipv6/ip_nonlocal_bind":                    "1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// family is the index of addr's family in a pod's addresses.
+func family(addr netip.Addr) int {
+	if addr.Is4() {
+		return 0
+	}
+	return 1
+}
