@@ -131,6 +131,32 @@ func (c *churn) run(ctx context.Context, l *load, connects, datagrams int64) {
 	c.missed += missed(c.t)
 }
 
+// check ends the load and expects all its connections to have succeeded.
+func (c *churn) check(l *load) {
+	c.t.Helper()
+	if err := l.end(); err != nil {
+		c.t.Fatal(err)
+	}
+	arrived, translated, escaped := counted(c.t, "arrived"), counted(c.t, "translated"), counted(c.t, "escaped")
+	c.t.Logf("%d TCP connections, %d failed; %d UDP flows, %d failed; %d flips, %d trims, %d restarts; %d lookups missed",
+		l.connects.Load(), l.refused.Load(), arrived, arrived-translated, c.flips, c.trims, c.restarts, c.missed)
+	if n := l.refused.Load(); n != 0 {
+		c.t.Errorf("%d of %d TCP connections failed, the first with: %v", n, l.connects.Load(), *l.firstError.Load())
+	}
+	if arrived != translated {
+		c.t.Errorf("%d of %d datagrams were not translated", arrived-translated, arrived)
+	}
+	if escaped != 0 {
+		c.t.Errorf("%d packets were still addressed to the VIP after translation", escaped)
+	}
+	if c.missed != 0 {
+		c.t.Errorf("%d lookups missed their row: a verdict was ahead of its rows, or rows went too early", c.missed)
+	}
+	if sent := int(l.datagrams.Load()); arrived < sent*9/10 || l.connects.Load() == 0 {
+		c.t.Errorf("only %d of %d datagrams arrived, and there were %d TCP connections", arrived, sent, l.connects.Load())
+	}
+}
+
 func TestConnectionsSurviveChurn(t *testing.T) {
 	for _, test := range []struct {
 		layout              nftables.Layout
@@ -152,29 +178,8 @@ func TestConnectionsSurviveChurn(t *testing.T) {
 			tcp, udp := netip.AddrPortFrom(c.vip, tcpPort), netip.AddrPortFrom(c.vip, udpPort)
 			l.connect(ctx, c.source, tcp)
 			l.sendDatagrams(ctx, cluster, cluster.client.Addrs[family(c.vip)], udp)
-			began := time.Now()
 			c.run(ctx, l, test.connects, test.datagrams)
-			if err := l.end(); err != nil {
-				t.Fatal(err)
-			}
-			arrived, translated, escaped := counted(t, "arrived"), counted(t, "translated"), counted(t, "escaped")
-			t.Logf("%d TCP connections (%d failed), %d UDP flows (%d arrived, %d failed), %d flips, %d trims, %d restarts, %d missed in %v",
-				l.connects.Load(), l.refused.Load(), l.datagrams.Load(), arrived, arrived-translated, c.flips, c.trims, c.restarts, c.missed, time.Since(began))
-			if n := l.refused.Load(); n != 0 {
-				t.Errorf("%d of %d TCP connections failed, the first with: %v", n, l.connects.Load(), *l.firstError.Load())
-			}
-			if arrived != translated {
-				t.Errorf("%d of %d datagrams were not translated", arrived-translated, arrived)
-			}
-			if escaped != 0 {
-				t.Errorf("%d packets were still addressed to the VIP after translation", escaped)
-			}
-			if c.missed != 0 {
-				t.Errorf("%d lookups missed their row: a verdict was ahead of its rows, or rows went too early", c.missed)
-			}
-			if int64(arrived) < test.datagrams {
-				t.Errorf("only %d of %d datagrams arrived", arrived, l.datagrams.Load())
-			}
+			c.check(l)
 		})
 	}
 }
@@ -262,4 +267,29 @@ func TestSingleTransactionLosesConnections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLayoutChangesUnderLoad restarts with the other layout again and again: the
+// rows move to another map while connections are opened without pause.
+func TestLayoutChangesUnderLoad(t *testing.T) {
+	start(t)
+	cluster := churnCluster(t)
+	nft(t, watcher)
+	c := newChurn(t, quiet(nftables.MarkFree), dataplane.IPv4)
+	mustSync(t, c.syncer, c.draw(20))
+	l, ctx := newLoad(t)
+	l.accept(t, cluster, tcpTarget)
+	l.connect(ctx, c.source, netip.AddrPortFrom(c.vip, tcpPort))
+	l.sendDatagrams(ctx, cluster, cluster.client.Addrs[0], netip.AddrPortFrom(c.vip, udpPort))
+	for i := range 30 {
+		c.options.Layout = nftables.CTMark
+		if i%2 == 1 {
+			c.options.Layout = nftables.MarkFree
+		}
+		c.restart()
+		c.trim(ctx, c.flip(19, 20))
+	}
+	c.missed += missed(t)
+	c.check(l)
+	verifyAfter(t, c.syncer, c.options.Layout, c.state)
 }
