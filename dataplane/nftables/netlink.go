@@ -209,6 +209,7 @@ func chainOf(c *nftables.Chain) chainInfo {
 			hook:     hookName(*c.Hooknum),
 			priority: int(*c.Priority),
 		}
+		info.drops = c.Policy != nil && *c.Policy != nftables.ChainPolicyAccept
 	}
 	return info
 }
