@@ -118,6 +118,7 @@ const (
 // rejected is a transition that the kernel refused.
 type rejected struct {
 	tr    *transition
+	key   dataplane.ServicePortKey
 	err   error
 	delay time.Duration
 	at    time.Time
@@ -126,10 +127,10 @@ type rejected struct {
 func (s *Syncer) reject(t *table, tr *transition, err error) {
 	key := tr.key(t)
 	delay := firstRetry
-	if old := s.rejected[key]; old != nil {
+	if old := s.rejected[tr.vip]; old != nil {
 		delay = min(2*old.delay, lastRetry)
 	}
-	s.rejected[key] = &rejected{tr: tr, err: err, delay: delay, at: s.options.Now().Add(delay)}
+	s.rejected[tr.vip] = &rejected{tr: tr, key: key, err: err, delay: delay, at: s.options.Now().Add(delay)}
 	s.refused[tr] = struct{}{}
 	s.log.Error("the kernel refused a ServicePort; the others are programmed, this one is tried again",
 		"servicePort", key.String(), "err", err, "retryIn", delay)
@@ -143,20 +144,31 @@ func (s *Syncer) isRejected(tr *transition) bool {
 	return ok
 }
 
-// retries takes the rejected transitions that are due or that the update makes
-// obsolete, and returns the due ones.
-func (s *Syncer) retries(update *dataplane.Update, now time.Time) []*rejected {
+// retries forgets the rejected transitions that the update makes obsolete, and
+// returns the VIPs that they were about and the other transitions that are due.
+func (s *Syncer) retries(update *dataplane.Update, now time.Time) (due []*rejected, calledOff []dataplane.VIP) {
+	if len(s.rejected) == 0 {
+		return nil, nil
+	}
+	keys := make(map[dataplane.ServicePortKey]struct{}, len(update.Removed)+len(update.Changed))
+	vips := make(map[dataplane.VIP]struct{}, len(update.Changed))
 	for _, key := range update.Removed {
-		delete(s.rejected, key)
+		keys[key] = struct{}{}
 	}
 	for i := range update.Changed {
-		delete(s.rejected, update.Changed[i].Key)
+		keys[update.Changed[i].Key] = struct{}{}
+		vips[update.Changed[i].VIP()] = struct{}{}
 	}
-	var due []*rejected
-	for _, r := range s.rejected {
-		if !r.at.After(now) {
+	for vip, r := range s.rejected {
+		_, byKey := keys[r.key]
+		_, byVIP := vips[vip]
+		switch {
+		case byKey || byVIP:
+			delete(s.rejected, vip)
+			calledOff = append(calledOff, vip)
+		case !r.at.After(now):
 			due = append(due, r)
 		}
 	}
-	return due
+	return due, calledOff
 }
