@@ -5,6 +5,7 @@ package nftables
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/veridict/veridict/dataplane"
@@ -22,7 +23,8 @@ type entry struct {
 
 // run plans all transitions and sends them in transactions of about limit
 // elements. A transition that the kernel refuses is rejected; the others are
-// programmed. The error is one of those for which [lost] is true.
+// programmed. The error is one of those for which [lost] is true, or about a
+// deletion.
 func (s *Syncer) run(ctx context.Context, t *table, list []*transition, plan planner) error {
 	var entries []*entry
 	size := 0
@@ -67,7 +69,7 @@ func (s *Syncer) commit(ctx context.Context, t *table, entries []*entry, plan pl
 		entries[len(entries)-1-i].plan.rollback()
 	}
 	switch {
-	case lost(err):
+	case lost(err), len(entries) == 1 && onlyDeletes(ops):
 		return describe(t.family, t.layout, ops, err)
 	case len(entries) == 1:
 		s.reject(t, entries[0].tr, describe(t.family, t.layout, ops, err))
@@ -82,6 +84,12 @@ func (s *Syncer) commit(ctx context.Context, t *table, entries []*entry, plan pl
 		}
 	}
 	return nil
+}
+
+// onlyDeletes says that a refusal is not about an element that a ServicePort wants:
+// what should be deleted is not what it was thought to be.
+func onlyDeletes(ops []op) bool {
+	return !slices.ContainsFunc(ops, func(o op) bool { return !o.delete })
 }
 
 // apply runs one transaction of elements and keeps count.
@@ -115,25 +123,23 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// rejected is a transition that the kernel refused.
+// rejected is a transition to a ServicePort that the kernel refused.
 type rejected struct {
 	tr    *transition
-	key   dataplane.ServicePortKey
 	err   error
 	delay time.Duration
 	at    time.Time
 }
 
 func (s *Syncer) reject(t *table, tr *transition, err error) {
-	key := tr.key(t)
 	delay := firstRetry
 	if old := s.rejected[tr.vip]; old != nil {
 		delay = min(2*old.delay, lastRetry)
 	}
-	s.rejected[tr.vip] = &rejected{tr: tr, key: key, err: err, delay: delay, at: s.options.Now().Add(delay)}
+	s.rejected[tr.vip] = &rejected{tr: tr, err: err, delay: delay, at: s.options.Now().Add(delay)}
 	s.refused[tr] = struct{}{}
 	s.log.Error("the kernel refused a ServicePort; the others are programmed, this one is tried again",
-		"servicePort", key.String(), "err", err, "retryIn", delay)
+		"servicePort", tr.to.Key.String(), "err", err, "retryIn", delay)
 	// Rows may be there already that no verdict leads to.
 	var p plan
 	t.planTrimAt(&p, tr.vip, s.options.Now().Add(s.options.SurplusDelay))
@@ -160,7 +166,7 @@ func (s *Syncer) retries(update *dataplane.Update, now time.Time) (due []*reject
 		vips[update.Changed[i].VIP()] = struct{}{}
 	}
 	for vip, r := range s.rejected {
-		_, byKey := keys[r.key]
+		_, byKey := keys[r.tr.to.Key]
 		_, byVIP := vips[vip]
 		switch {
 		case byKey || byVIP:

@@ -74,7 +74,7 @@ func (s *Syncer) reset(ctx context.Context, t *table, update *dataplane.Update) 
 	if err := s.program(ctx, t, list); err != nil {
 		return err
 	}
-	if err := s.release(ctx, t, leftover); err != nil {
+	if err := s.run(ctx, t, []*transition{{}}, leftover.release(t)); err != nil {
 		return err
 	}
 	// The ways in are opened when what they lead to is complete.
@@ -161,19 +161,6 @@ func (s *Syncer) deleteElements(ctx context.Context, t *table, list []element) e
 		if err := s.apply(ctx, t, ops); err != nil {
 			return fmt.Errorf("delete leftover elements: %w", describe(t.family, t.layout, ops, err))
 		}
-	}
-	return nil
-}
-
-// release deletes the leftovers that nobody has asked for. They belong to no
-// ServicePort that could be rejected and tried again.
-func (s *Syncer) release(ctx context.Context, t *table, leftover *leftovers) error {
-	tr := &transition{}
-	if err := s.run(ctx, t, []*transition{tr}, leftover.release(t)); err != nil {
-		return err
-	}
-	if s.isRejected(tr) {
-		return fmt.Errorf("delete leftover elements: %w", s.rejected[tr.vip].err)
 	}
 	return nil
 }

@@ -304,7 +304,7 @@ func (s *Syncer) finish() {
 		}
 	}
 	for _, rejected := range s.rejected {
-		r.Rejected = append(r.Rejected, dataplane.Rejection{Key: rejected.key, Err: rejected.err})
+		r.Rejected = append(r.Rejected, dataplane.Rejection{Key: rejected.tr.to.Key, Err: rejected.err})
 		due(rejected.at)
 	}
 	slices.SortFunc(r.Rejected, func(a, b dataplane.Rejection) int { return strings.Compare(a.Key.String(), b.Key.String()) })

@@ -76,17 +76,6 @@ type transition struct {
 	to  *dataplane.ServicePort
 }
 
-// key returns the ServicePort that is to blame if the transition fails.
-func (tr *transition) key(t *table) dataplane.ServicePortKey {
-	if tr.to != nil {
-		return tr.to.Key
-	}
-	if f := t.frontends[tr.vip]; f != nil {
-		return f.owner
-	}
-	return dataplane.ServicePortKey{Family: t.family.id}
-}
-
 // op adds or deletes one element.
 type op struct {
 	element
