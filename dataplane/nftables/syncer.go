@@ -232,11 +232,18 @@ func (s *Syncer) structure(ctx context.Context, f family, build func(*knftables.
 func (s *Syncer) changeSettings(ctx context.Context, settings dataplane.Settings) error {
 	for _, t := range s.tables {
 		wanted := newRuleset(t.family, s.options.Layout, &settings)
+		var changed []chainDecl
+		for i, chain := range wanted.chains {
+			if !slices.Equal(chain.rules, t.structure.chains[i].rules) {
+				changed = append(changed, chain)
+			}
+		}
+		if len(changed) == 0 {
+			continue
+		}
 		err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
-			for i, chain := range wanted.chains {
-				if !slices.Equal(chain.rules, t.structure.chains[i].rules) {
-					writeChain(tx, chain)
-				}
+			for _, chain := range changed {
+				writeChain(tx, chain)
 			}
 		})
 		if err != nil {
