@@ -61,6 +61,11 @@ func servicePort(name, vip string, endpoints ...string) dataplane.ServicePort {
 	return sp
 }
 
+func vipOf(text string) dataplane.VIP {
+	sp := servicePort("", text)
+	return sp.VIP()
+}
+
 func protocolNamed(name string) dataplane.Protocol {
 	for _, p := range dataplane.Protocols() {
 		if p.String() == name {
