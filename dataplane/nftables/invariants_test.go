@@ -18,20 +18,23 @@ type overseer struct {
 	layout Layout
 	clock  *clock
 	grace  time.Duration
-	// drawn are the numbers of buckets that lookups may have drawn from.
-	drawn map[dataplane.VIP][]drawn
+	// current are the numbers of buckets that verdicts draw from.
+	current map[dataplane.VIP]int
+	// drawn says until when a lookup of a VIP may be under way that draws from
+	// that number of buckets.
+	drawn map[drawn]time.Time
 	// violations are what was seen, in order.
 	violations []string
 }
 
-// drawn is a number of buckets that a verdict had until a time.
 type drawn struct {
-	n     int
-	until time.Time
+	vip dataplane.VIP
+	n   int
 }
 
 func oversee(fake *Fake, layout Layout, clock *clock, grace time.Duration) *overseer {
-	o := &overseer{fake: fake, layout: layout, clock: clock, grace: grace, drawn: make(map[dataplane.VIP][]drawn)}
+	o := &overseer{fake: fake, layout: layout, clock: clock, grace: grace}
+	o.forget()
 	fake.Committed = o.look
 	return o
 }
@@ -59,26 +62,34 @@ func published(table *fakeTable, layout Layout) (sizes map[dataplane.VIP]int, ro
 
 func (o *overseer) look(c Commit) {
 	sizes, rows := published(o.fake.tables[c.Family], o.layout)
-	now := o.clock.now()
-	for vip, n := range sizes {
-		o.drawn[vip] = append(o.drawn[vip], drawn{n: n, until: now.Add(o.grace)})
+	until := o.clock.now().Add(o.grace)
+	for vip, n := range o.current {
+		if dataplane.FamilyOf(vip.Addr) == c.Family {
+			o.drawn[drawn{vip, n}] = until
+			delete(o.current, vip)
+		}
 	}
-	for vip, list := range o.drawn {
-		if dataplane.FamilyOf(vip.Addr) != c.Family {
+	for vip, n := range sizes {
+		o.current[vip] = n
+		o.drawn[drawn{vip, n}] = until
+	}
+	for d, until := range o.drawn {
+		if !until.After(o.clock.now()) {
+			delete(o.drawn, d)
 			continue
 		}
-		for _, d := range list {
-			if _, current := sizes[vip]; !d.until.After(now) && !(current && sizes[vip] == d.n) {
-				continue
-			}
-			for bucket := range uint32(d.n) {
-				if !rows[vip][bucket] {
-					o.violations = append(o.violations, fmt.Sprintf("transaction %d: %s: no row for bucket %d of %d", c.Number, vip, bucket, d.n))
-				}
+		if dataplane.FamilyOf(d.vip.Addr) != c.Family {
+			continue
+		}
+		for bucket := range uint32(d.n) {
+			if !rows[d.vip][bucket] {
+				o.violations = append(o.violations, fmt.Sprintf("transaction %d: %s: no row for bucket %d of %d", c.Number, d.vip, bucket, d.n))
 			}
 		}
 	}
 }
 
 // forget is for tables that were taken away.
-func (o *overseer) forget() { clear(o.drawn) }
+func (o *overseer) forget() {
+	o.current, o.drawn = make(map[dataplane.VIP]int), make(map[drawn]time.Time)
+}

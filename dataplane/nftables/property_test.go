@@ -276,14 +276,7 @@ func (h *history) compareCounts(rt *rapid.T) {
 // verify compares sets and elements as Verify does.
 func (h *history) verify(rt *rapid.T) {
 	for _, f := range families() {
-		v := &verifier{
-			kernel: h.fake, family: f, layout: h.options.Layout,
-			ruleset: newRuleset(f, h.options.Layout, &h.state.Settings),
-			ports:   ofFamily(sorted(h.state), f), sizes: make(map[dataplane.VIP]int),
-		}
-		for i := range v.ports {
-			v.sizes[v.ports[i].VIP()] = len(v.ports[i].Endpoints)
-		}
+		v := verifierOf(h.fake, h.options.Layout, f, h.state)
 		found, err := h.fake.objects(h.t.Context(), f)
 		if err == nil {
 			err = v.sets(h.t.Context(), found)

@@ -34,8 +34,8 @@ func Dump(table *knftables.FakeTable) string {
 	for _, name := range slices.Sorted(maps.Keys(table.Maps)) {
 		m := table.Maps[name]
 		lines := elementLines(m.Elements)
-		if strings.HasPrefix(name, "endpoints") {
-			lines = d.rows(strings.TrimPrefix(name, "endpoints"), m.Elements)
+		if suffix, ok := strings.CutPrefix(name, "endpoints"); ok {
+			lines = d.rows(suffix, m.Elements)
 		}
 		d.lines(fmt.Sprintf("map %s { %s }", name, cmp.Or(m.TypeOf, m.Type)), lines)
 	}
