@@ -24,7 +24,7 @@ type entry struct {
 // run plans all transitions and sends them in transactions of about
 // [Options].BatchElements elements. A transition that the kernel refuses is
 // rejected; the others are programmed. The error is one of those for which lost
-// is true.
+// is true, or about a deletion.
 func (s *Syncer) run(ctx context.Context, t *table, list []*transition, plan planner) error {
 	q := &queue{syncer: s, table: t, plan: plan}
 	for _, tr := range list {
@@ -185,10 +185,10 @@ func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, p
 	s.noteCommit(tx.took)
 	rollback(tx.entries)
 	err := describe(t.family, t.layout, tx.ops, tx.err)
-	if lost(tx.err) {
+	n := len(tx.entries)
+	if lost(tx.err) || n == 1 && onlyDeletes(tx.ops) {
 		return err
 	}
-	n := len(tx.entries)
 	if n == 1 {
 		s.reject(t, tx.entries[0].tr, err)
 		return nil
@@ -208,6 +208,12 @@ func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, p
 	return nil
 }
 
+// onlyDeletes says that a refusal is not about an element that a ServicePort wants:
+// what should be deleted is not what it was thought to be.
+func onlyDeletes(ops []op) bool {
+	return !slices.ContainsFunc(ops, func(o op) bool { return !o.delete })
+}
+
 func (s *Syncer) noteCommit(d time.Duration) {
 	s.report.Transactions++
 	s.report.LongestCommit = max(s.report.LongestCommit, d)
@@ -220,7 +226,7 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// rejected is a transition that the kernel refused.
+// rejected is a transition to a ServicePort that the kernel refused.
 type rejected struct {
 	tr    *transition
 	err   error
@@ -229,15 +235,14 @@ type rejected struct {
 }
 
 func (s *Syncer) reject(t *table, tr *transition, err error) {
-	key := tr.key(t)
 	delay := firstRetry
-	if old := s.rejected[key]; old != nil {
+	if old := s.rejected[tr.vip]; old != nil {
 		delay = min(2*old.delay, lastRetry)
 	}
-	s.rejected[key] = &rejected{tr: tr, err: err, delay: delay, at: s.options.Now().Add(delay)}
+	s.rejected[tr.vip] = &rejected{tr: tr, err: err, delay: delay, at: s.options.Now().Add(delay)}
 	s.refused[tr] = struct{}{}
 	s.log.Error("the kernel refused a ServicePort; the others are programmed, this one is tried again",
-		"servicePort", key.String(), "err", err, "retryIn", delay)
+		"servicePort", tr.to.Key.String(), "err", err, "retryIn", delay)
 	// Rows may be there already that no verdict leads to.
 	var p plan
 	t.planTrimAt(&p, tr.vip, s.options.Now().Add(s.options.SurplusDelay))
@@ -248,20 +253,31 @@ func (s *Syncer) isRejected(tr *transition) bool {
 	return ok
 }
 
-// retries takes the rejected transitions that are due or that the update makes
-// obsolete, and returns the due ones.
-func (s *Syncer) retries(update *dataplane.Update, now time.Time) []*rejected {
+// retries forgets the rejected transitions that the update makes obsolete, and
+// returns the VIPs that they were about and the other transitions that are due.
+func (s *Syncer) retries(update *dataplane.Update, now time.Time) (due []*rejected, calledOff []dataplane.VIP) {
+	if len(s.rejected) == 0 {
+		return nil, nil
+	}
+	keys := make(map[dataplane.ServicePortKey]struct{}, len(update.Removed)+len(update.Changed))
+	vips := make(map[dataplane.VIP]struct{}, len(update.Changed))
 	for _, key := range update.Removed {
-		delete(s.rejected, key)
+		keys[key] = struct{}{}
 	}
 	for i := range update.Changed {
-		delete(s.rejected, update.Changed[i].Key)
+		keys[update.Changed[i].Key] = struct{}{}
+		vips[update.Changed[i].VIP()] = struct{}{}
 	}
-	var due []*rejected
-	for _, r := range s.rejected {
-		if !r.at.After(now) {
+	for vip, r := range s.rejected {
+		_, byKey := keys[r.tr.to.Key]
+		_, byVIP := vips[vip]
+		switch {
+		case byKey || byVIP:
+			delete(s.rejected, vip)
+			calledOff = append(calledOff, vip)
+		case !r.at.After(now):
 			due = append(due, r)
 		}
 	}
-	return due
+	return due, calledOff
 }

@@ -19,7 +19,7 @@ import (
 func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
 	s.begin()
 	s.tables = nil
-	s.rejected = make(map[dataplane.ServicePortKey]*rejected)
+	s.rejected = make(map[dataplane.VIP]*rejected)
 	update := dataplane.Update{Changed: sorted(state)}
 	var tables []*table
 	for _, f := range families() {
