@@ -29,7 +29,13 @@ func Render(w io.Writer, options Options, state dataplane.State) error {
 }
 
 func ofFamily(list []dataplane.ServicePort, f family) []dataplane.ServicePort {
-	return slices.DeleteFunc(list, func(sp dataplane.ServicePort) bool { return sp.Key.Family != f.id })
+	of := make([]dataplane.ServicePort, 0, len(list))
+	for _, sp := range list {
+		if sp.Key.Family == f.id {
+			of = append(of, sp)
+		}
+	}
+	return of
 }
 
 func renderTable(out *bufio.Writer, f family, layout Layout, settings *dataplane.Settings, list []dataplane.ServicePort) {

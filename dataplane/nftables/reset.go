@@ -20,10 +20,11 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	s.begin()
 	s.tables = nil
 	s.rejected = make(map[dataplane.VIP]*rejected)
-	update := dataplane.Update{Changed: sorted(state)}
+	ports := sorted(state)
 	var tables []*table
 	for _, f := range families() {
-		t := newTable(f, s.options.Layout, &state.Settings)
+		update := dataplane.Update{Changed: ofFamily(ports, f)}
+		t := newTable(f, s.options.Layout, &state.Settings, len(update.Changed))
 		if err := s.reset(ctx, t, &update); err != nil {
 			return s.report, fmt.Errorf("reset table %s %s: %w", f.ip, tableName, err)
 		}

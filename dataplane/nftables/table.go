@@ -100,12 +100,13 @@ func (p *plan) rollback() {
 	p.ops, p.undo = nil, nil
 }
 
-func newTable(f family, layout Layout, settings *dataplane.Settings) *table {
+// newTable returns an empty table that size ServicePorts are expected in.
+func newTable(f family, layout Layout, settings *dataplane.Settings, size int) *table {
 	return &table{
 		family: f, layout: layout, structure: newRuleset(f, layout, settings),
-		frontends:  make(map[dataplane.VIP]*frontend),
-		vips:       make(map[dataplane.ServicePortKey]dataplane.VIP),
-		clusterIPs: make(map[netip.Addr]int),
+		frontends:  make(map[dataplane.VIP]*frontend, size),
+		vips:       make(map[dataplane.ServicePortKey]dataplane.VIP, size),
+		clusterIPs: make(map[netip.Addr]int, size),
 		hairpins:   make(map[hairpin]int),
 		dispatch:   make(map[int]*dispatchState),
 	}
@@ -116,8 +117,9 @@ func newTable(f family, layout Layout, settings *dataplane.Settings) *table {
 // it is never without a verdict. Of VIPs that were rejected and are called off,
 // the kernel may hold what they were before; nobody wants that any more.
 func (t *table) transitions(update *dataplane.Update, calledOff ...dataplane.VIP) []transition {
-	var order []dataplane.VIP
-	to := make(map[dataplane.VIP]*dataplane.ServicePort)
+	size := len(update.Changed) + len(update.Removed)
+	order := make([]dataplane.VIP, 0, size)
+	to := make(map[dataplane.VIP]*dataplane.ServicePort, size)
 	touch := func(vip dataplane.VIP, sp *dataplane.ServicePort) {
 		old, seen := to[vip]
 		if !seen {
@@ -198,6 +200,7 @@ func (t *table) slotsOf(vip dataplane.VIP) slots {
 }
 
 func (t *table) planSlots(p *plan, f *frontend, vip dataplane.VIP, changes []slotChange) {
+	p.ops = slices.Grow(p.ops, len(changes))
 	for _, c := range changes {
 		if c.old.IsValid() {
 			p.delete(t.layout.row(vip, c.bucket, netip.AddrPort{}))
