@@ -20,12 +20,12 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	s.begin()
 	s.tables = nil
 	s.rejected = make(map[dataplane.VIP]*rejected)
-	ports := sorted(state)
+	ports, settings := sorted(state), state.Settings
 	var tables []*table
 	for _, f := range families() {
-		update := dataplane.Update{Changed: ofFamily(ports, f)}
-		t := newTable(f, s.options.Layout, &state.Settings, len(update.Changed))
-		if err := s.reset(ctx, t, &update); err != nil {
+		list := ofFamily(ports, f)
+		t := newTable(f, s.options.Layout, &settings, len(list))
+		if err := s.reset(ctx, t, list); err != nil {
 			return s.report, fmt.Errorf("reset table %s %s: %w", f.ip, tableName, err)
 		}
 		tables = append(tables, t)
@@ -46,7 +46,7 @@ func sorted(state dataplane.State) []dataplane.ServicePort {
 	return list
 }
 
-func (s *Syncer) reset(ctx context.Context, t *table, update *dataplane.Update) error {
+func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServicePort) error {
 	found, err := s.prepare(ctx, t)
 	if err != nil {
 		return err
@@ -55,7 +55,10 @@ func (s *Syncer) reset(ctx context.Context, t *table, update *dataplane.Update) 
 	if err != nil {
 		return err
 	}
-	list := pointers(t.transitions(update))
+	list := make([]*transition, 0, len(ports))
+	for i := range ports {
+		list = append(list, &transition{vip: ports[i].VIP(), to: &ports[i]})
+	}
 	list = append(list, t.abandoned(list)...)
 	if err := s.addDispatch(ctx, t, t.missingDispatch(list)); err != nil {
 		return err
