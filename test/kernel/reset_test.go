@@ -122,12 +122,12 @@ func TestRestartAfterChangesWhileDown(t *testing.T) {
 		mustReset(t, s, next)
 		report := settle(t, s, clock)
 		verify(t, layout, next)
-		checkCounts(t, report.Programmed, layout, next)
+		checkCounts(t, report.Programmed, next)
 	})
 }
 
 // checkCounts compares a report with a fresh compile of the state.
-func checkCounts(t testing.TB, got dataplane.Counts, layout nftables.Layout, state dataplane.State) {
+func checkCounts(t testing.TB, got dataplane.Counts, state dataplane.State) {
 	t.Helper()
 	want := dataplane.Counts{ServicePorts: len(state.ServicePorts), Chains: got.Chains, Maps: got.Maps}
 	for _, sp := range state.ServicePorts {
@@ -135,7 +135,6 @@ func checkCounts(t testing.TB, got dataplane.Counts, layout nftables.Layout, sta
 	}
 	want.Elements = countElements(t)
 	equal(t, "programmed", got, want)
-	_ = layout
 }
 
 var elementLists = regexp.MustCompile(`(?s)elements = \{(.*?)\}`)
@@ -210,7 +209,7 @@ func heal(t testing.TB, layout nftables.Layout, state dataplane.State) {
 	mustReset(t, s, state)
 	report := settle(t, s, clock)
 	verify(t, layout, state)
-	checkCounts(t, report.Programmed, layout, state)
+	checkCounts(t, report.Programmed, state)
 	for _, trace := range []string{"policy drop", "flags dormant"} {
 		if strings.Contains(listing(t), trace) {
 			t.Errorf("nft list still shows %q", trace)
