@@ -5,18 +5,23 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 const (
 	// podLink is the name of a pod's link to the node.
 	podLink = "eth0"
+	// cableGroup is the group of the node's ends, by which all of them can be
+	// deleted in one go.
+	cableGroup = 0x5665
 	// noDAD is the flag of an IPv6 address that is usable at once.
 	noDAD = unix.IFA_F_NODAD
 	// linkDeadline bounds the wait for a link to come up, which takes the
@@ -36,7 +41,7 @@ type cable struct {
 // connect makes a veth pair and waits until both ends carry packets.
 func connect(ctx context.Context, node *Namespace, name string, pod *Namespace) (cable, error) {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
+	attrs.Name, attrs.Group = name, cableGroup
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: podLink, PeerNamespace: netlink.NsFd(pod.FD())}
 	if err := node.netlink.LinkAdd(veth); err != nil {
 		return cable{}, fmt.Errorf("add link %s: %w", name, err)
@@ -56,6 +61,22 @@ func connect(ctx context.Context, node *Namespace, name string, pod *Namespace) 
 		return cable{}, err
 	}
 	return cable{node: nodeEnd, pod: podEnd}, nil
+}
+
+// deleteCables removes all cables of a node. One request for all takes as long
+// as one for a single link, because each waits until no CPU uses what it removes.
+func (n *Namespace) deleteCables() error {
+	err := n.Do(func() error {
+		request := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
+		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(cableGroup)))
+		_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+		return err
+	})
+	if err != nil && !errors.Is(err, unix.ENODEV) { // there are none
+		return fmt.Errorf("delete the links to pods: %w", err)
+	}
+	return nil
 }
 
 // awaitUp polls a link until the kernel says that it carries packets.

@@ -86,14 +86,40 @@ func (n *Network) AddPod(ctx context.Context, options PodOptions) (*Pod, error) 
 	return n.pods[len(n.pods)-1], nil
 }
 
-// Close removes all pods. Sockets in them must have been closed before, as a
-// namespace lives as long as its sockets.
+// AddUplink gives the node a default route, as nodes have one. It leads to a
+// namespace that answers nothing: without it, a packet that no Service wants is
+// refused by the routing, before the rules for such packets see it.
+func (n *Network) AddUplink(ctx context.Context) error {
+	world, err := NewNamespace()
+	if err != nil {
+		return fmt.Errorf("add uplink: %w", err)
+	}
+	n.pods = append(n.pods, &Pod{Namespace: world, Name: "world"})
+	uplink, err := connect(ctx, n.node, "uplink", world)
+	if err != nil {
+		return fmt.Errorf("add uplink: %w", err)
+	}
+	reversed := cable{node: uplink.pod, pod: uplink.node}
+	for _, addr := range n.plan.NodeAddrs {
+		if err := reversed.addDefaultRoute(n.node, addr); err != nil {
+			return fmt.Errorf("add uplink: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close removes all pods, and the node's addresses, links and routes; sysctls
+// stay. Sockets in pods must have been closed before, as a namespace lives as
+// long as its sockets.
 func (n *Network) Close() error {
-	var errs []error
+	errs := []error{n.node.deleteCables()}
 	for _, pod := range n.pods {
 		errs = append(errs, pod.Close())
 	}
 	n.pods = nil
+	for _, addr := range n.plan.NodeAddrs {
+		errs = append(errs, n.node.deleteAddr("lo", addr))
+	}
 	return errors.Join(errs...)
 }
 
@@ -132,6 +158,18 @@ func sameFamily(addrs []netip.Addr, as netip.Addr) (netip.Addr, bool) {
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// deleteAddr removes an address of a link.
+func (n *Namespace) deleteAddr(linkName string, addr netip.Addr) error {
+	link, err := n.netlink.LinkByName(linkName)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", linkName, err)
+	}
+	if err := n.netlink.AddrDel(link, &netlink.Addr{IPNet: hostNet(addr)}); err != nil {
+		return fmt.Errorf("delete address %s from %s: %w", addr, linkName, err)
+	}
+	return nil
 }
 
 // addAddr adds an address without duplicate address detection.

@@ -13,7 +13,7 @@ import "net/netip"
 //	169.254.1.1     fe80::1            the pods' gateway; no interface has it
 //
 // These addresses exist inside the namespaces only. The node has no route that
-// leaves them, so that no packet can.
+// leaves them, so that no packet can; see AddUplink.
 type Plan struct {
 	// NodeAddrs are the node's addresses, at most one per family.
 	NodeAddrs []netip.Addr

@@ -19,6 +19,9 @@ func Preflight(programs ...string) error {
 	if _, err := os.Stat("/proc/self/ns/net"); err != nil {
 		return errors.New("this kernel has no network namespaces: it needs CONFIG_NET_NS")
 	}
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+		return errors.New("IPv6 is switched off in this kernel, perhaps by ipv6.disable=1 on its command line: both families are needed")
+	}
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("the program %s is missing: install it, for example with apt-get install %s", program, packageOf(program))

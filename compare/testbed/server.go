@@ -7,8 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -62,7 +61,7 @@ func serveHTTP(addr netip.AddrPort) (*Server, error) {
 	}
 	server := &http.Server{
 		// Clients cut their connections with a reset, which is no news.
-		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s %s %s\n", addr, r.RemoteAddr, r.URL.Path)
 		}),

@@ -19,7 +19,7 @@ import (
 func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
 	s.begin()
 	s.tables = nil
-	s.rejected = make(map[dataplane.ServicePortKey]*rejected)
+	s.rejected = make(map[dataplane.VIP]*rejected)
 	update := dataplane.Update{Changed: sorted(state)}
 	var tables []*table
 	for _, f := range families() {
@@ -160,13 +160,14 @@ func (s *Syncer) writeRules(ctx context.Context, t *table, chains []chainDecl) e
 // deleteElements deletes elements that this version would not write.
 func (s *Syncer) deleteElements(ctx context.Context, t *table, list []element) error {
 	for chunk := range slices.Chunk(list, s.options.BatchElements) {
-		ops := make([]op, len(chunk))
+		tx := &transaction{ops: make([]op, len(chunk))}
 		for i, e := range chunk {
-			ops[i] = op{element: e, delete: true}
+			tx.ops[i] = op{element: e, delete: true}
 		}
-		if err := s.apply(ctx, t, ops); err != nil {
-			return fmt.Errorf("delete leftover elements: %w", describe(t.family, t.layout, ops, err))
+		if s.transact(ctx, t, tx); tx.err != nil {
+			return fmt.Errorf("delete leftover elements: %w", describe(t.family, t.layout, tx.ops, tx.err))
 		}
+		s.account(t, tx)
 	}
 	return nil
 }

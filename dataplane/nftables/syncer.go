@@ -59,7 +59,7 @@ type Syncer struct {
 	log      *slog.Logger
 	kernel   kernel
 	tables   []*table
-	rejected map[dataplane.ServicePortKey]*rejected
+	rejected map[dataplane.VIP]*rejected
 	// own tells Watch which transactions are ours.
 	own *ownership
 
@@ -94,7 +94,7 @@ func newSyncer(options Options, k kernel) *Syncer {
 	options = options.withDefaults()
 	return &Syncer{
 		options: options, log: options.Logger, kernel: k,
-		rejected: make(map[dataplane.ServicePortKey]*rejected),
+		rejected: make(map[dataplane.VIP]*rejected),
 	}
 }
 
@@ -127,9 +127,9 @@ func (s *Syncer) sync(ctx context.Context, update *dataplane.Update) error {
 			return err
 		}
 	}
-	due := s.retries(update, now)
+	due, calledOff := s.retries(update, now)
 	for _, t := range s.tables {
-		list := pointers(t.transitions(update))
+		list := pointers(t.transitions(update, calledOff...))
 		for _, r := range due {
 			if dataplane.FamilyOf(r.tr.vip.Addr) == t.family.id {
 				list = append(list, r.tr)
@@ -141,11 +141,11 @@ func (s *Syncer) sync(ctx context.Context, update *dataplane.Update) error {
 		if err := s.program(ctx, t, list); err != nil {
 			return err
 		}
-		s.settle(due)
 		if err := s.cleanUp(ctx, t, now); err != nil {
 			return err
 		}
 	}
+	s.settle(due)
 	return nil
 }
 
@@ -160,10 +160,8 @@ func pointers(list []transition) []*transition {
 // settle forgets the rejections whose retry the kernel has taken.
 func (s *Syncer) settle(retried []*rejected) {
 	for _, r := range retried {
-		for key, current := range s.rejected {
-			if current == r && !s.isRejected(r.tr) {
-				delete(s.rejected, key)
-			}
+		if !s.isRejected(r.tr) {
+			delete(s.rejected, r.tr.vip)
 		}
 	}
 }
@@ -234,11 +232,18 @@ func (s *Syncer) structure(ctx context.Context, f family, build func(*knftables.
 func (s *Syncer) changeSettings(ctx context.Context, settings dataplane.Settings) error {
 	for _, t := range s.tables {
 		wanted := newRuleset(t.family, s.options.Layout, &settings)
+		var changed []chainDecl
+		for i, chain := range wanted.chains {
+			if !slices.Equal(chain.rules, t.structure.chains[i].rules) {
+				changed = append(changed, chain)
+			}
+		}
+		if len(changed) == 0 {
+			continue
+		}
 		err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
-			for i, chain := range wanted.chains {
-				if !slices.Equal(chain.rules, t.structure.chains[i].rules) {
-					writeChain(tx, chain)
-				}
+			for _, chain := range changed {
+				writeChain(tx, chain)
 			}
 		})
 		if err != nil {
@@ -305,8 +310,8 @@ func (s *Syncer) finish() {
 			}
 		}
 	}
-	for key, rejected := range s.rejected {
-		r.Rejected = append(r.Rejected, dataplane.Rejection{Key: key, Err: rejected.err})
+	for _, rejected := range s.rejected {
+		r.Rejected = append(r.Rejected, dataplane.Rejection{Key: rejected.tr.to.Key, Err: rejected.err})
 		due(rejected.at)
 	}
 	slices.SortFunc(r.Rejected, func(a, b dataplane.Rejection) int { return strings.Compare(a.Key.String(), b.Key.String()) })

@@ -76,17 +76,6 @@ type transition struct {
 	to  *dataplane.ServicePort
 }
 
-// key returns the ServicePort that is to blame if the transition fails.
-func (tr *transition) key(t *table) dataplane.ServicePortKey {
-	if tr.to != nil {
-		return tr.to.Key
-	}
-	if f := t.frontends[tr.vip]; f != nil {
-		return f.owner
-	}
-	return dataplane.ServicePortKey{Family: t.family.id}
-}
-
 // op adds or deletes one element.
 type op struct {
 	element
@@ -124,8 +113,9 @@ func newTable(f family, layout Layout, settings *dataplane.Settings) *table {
 
 // transitions returns what has to become of each VIP that the update touches.
 // A VIP that passes from one ServicePort to another is one transition, so that
-// it is never without a verdict.
-func (t *table) transitions(update *dataplane.Update) []transition {
+// it is never without a verdict. Of VIPs that were rejected and are called off,
+// the kernel may hold what they were before; nobody wants that any more.
+func (t *table) transitions(update *dataplane.Update, calledOff ...dataplane.VIP) []transition {
 	var order []dataplane.VIP
 	to := make(map[dataplane.VIP]*dataplane.ServicePort)
 	touch := func(vip dataplane.VIP, sp *dataplane.ServicePort) {
@@ -140,6 +130,11 @@ func (t *table) transitions(update *dataplane.Update) []transition {
 	leave := func(key dataplane.ServicePortKey, stays dataplane.VIP) {
 		vip, ok := t.vips[key]
 		if ok && vip != stays && t.frontends[vip].owner == key {
+			touch(vip, nil)
+		}
+	}
+	for _, vip := range calledOff {
+		if dataplane.FamilyOf(vip.Addr) == t.family.id {
 			touch(vip, nil)
 		}
 	}
@@ -356,11 +351,17 @@ func (t *table) planTrim(p *plan, vip dataplane.VIP, limit int) (done bool) {
 	}
 	t.planSlots(p, f, vip, changes)
 	f.slots = f.slots[:len(f.slots)-trailingHoles(f.slots)]
-	if len(f.slots) == 0 && f.owner == (dataplane.ServicePortKey{}) {
+	if len(f.slots) == 0 && f.unused() {
 		delete(t.frontends, vip)
 		p.undo = append(p.undo, func() { t.frontends[vip] = f })
 	}
 	return done
+}
+
+// unused says that the kernel holds nothing for the VIP but rows. What was found
+// there has no owner yet.
+func (f *frontend) unused() bool {
+	return f.owner == (dataplane.ServicePortKey{}) && f.published == 0 && !f.rejects && !f.claimed
 }
 
 func trailingHoles(s slots) int {

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/veridict/veridict/dataplane"
+)
+
+func TestParseLayout(t *testing.T) {
+	for _, layout := range layouts() {
+		if got, err := ParseLayout(string(layout)); err != nil || got != layout {
+			t.Errorf("layout %q: %q, %v", layout, got, err)
+		}
+	}
+	for _, name := range []string{"", "MarkFree", "markfree ", "iptables"} {
+		_, err := ParseLayout(name)
+		if err == nil || !strings.Contains(err.Error(), "markfree") {
+			t.Errorf("layout %q: %v, want an error that names the layouts", name, err)
+		}
+	}
+}
+
+func TestDispatchSize(t *testing.T) {
+	for _, n := range []int{1, 2, 16, 17, dataplane.MaxEndpoints} {
+		if got, ok := dispatchSize(dispatchName(n)); !ok || got != n {
+			t.Errorf("size of %s: %d, %t", dispatchName(n), got, ok)
+		}
+	}
+	for _, name := range []string{
+		"", "cluster-", "cluster-0", "cluster--1", "cluster-01", "cluster-1x", "cluster- 1", "cluster-+1",
+		"cluster-ips-check", "local-1", "cluster-99999999999999999999",
+	} {
+		if n, ok := dispatchSize(name); ok {
+			t.Errorf("%q is a dispatch chain of %d endpoints", name, n)
+		}
+	}
+}
+
+func TestCheckVersion(t *testing.T) {
+	cases := []struct {
+		output string
+		// want is part of the error; empty if there is none.
+		want string
+	}{
+		{"nftables v1.0.6 (Lester Gooch #5)\n", ""},
+		{"nftables v1.0.1 (Fearless Fosdick #3)\n", ""},
+		{"nftables v1.1.7 (Commodore Bullmoose #8)\n", ""},
+		{"nftables v1.1 (x)\n", ""},
+		{"nftables v2.0.0 (x)\n", ""},
+		{"nftables v10.0.0 (x)\n", ""},
+		{"nftables v1.0.0 (Fearless Fosdick #2)\n", "1.0.0 is too old"},
+		{"nftables v0.9.8 (E.D.S.)\n", "0.9.8 is too old"},
+		{"", "install nftables 1.0.1"},
+		{"busybox", "install nftables 1.0.1"},
+	}
+	for _, tc := range cases {
+		err := checkVersion(tc.output)
+		switch {
+		case tc.want == "" && err != nil:
+			t.Errorf("version %q: %v", tc.output, err)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+			t.Errorf("version %q: %v, want an error with %q", tc.output, err, tc.want)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nfttest
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/veridict/veridict/dataplane"
+)
+
+// Packet is the first packet of a connection.
+type Packet struct {
+	Source netip.Addr
+	// In is the interface that the packet comes in by. A packet without one
+	// is sent by the node itself.
+	In       string
+	Protocol dataplane.Protocol
+	Dest     netip.AddrPort
+	// ToNode says that the packet is for the node itself if no rule
+	// translates it.
+	ToNode bool
+}
+
+// Outcome is what can become of a packet.
+type Outcome struct {
+	// Verdict is "none", "dnat", "reject" or "drop".
+	Verdict string
+	// Endpoint is where a packet with the verdict "dnat" is sent to.
+	Endpoint netip.AddrPort
+	// Masquerade says that the node's address takes the place of the source.
+	Masquerade bool
+	// Counted says that the packet passed a counter, which is an alarm.
+	Counted bool
+}
+
+// String returns "none", "reject", "drop" or the endpoint, followed by
+// "masquerade" and "counted" where they apply.
+func (o Outcome) String() string {
+	text := o.Verdict
+	if o.Endpoint.IsValid() {
+		text = o.Endpoint.String()
+	}
+	if o.Masquerade {
+		text += " masquerade"
+	}
+	if o.Counted {
+		text += " counted"
+	}
+	return text
+}
+
+// Tracer knows the rules of one table.
+type Tracer struct{ index *index }
+
+// NewTracer reads the rules of the table. Any word it does not know is an error.
+// Later changes of the table are not seen.
+func NewTracer(table *knftables.FakeTable) (*Tracer, error) {
+	index, err := newIndex(table)
+	if err != nil {
+		return nil, fmt.Errorf("read table: %w", err)
+	}
+	return &Tracer{index: index}, nil
+}
+
+// Trace returns all that can become of the packet, sorted, each once.
+func (t *Tracer) Trace(p Packet) ([]Outcome, error) {
+	if p.Source.Is4() != (t.index.ip == "ip") || p.Dest.Addr().Is4() != (t.index.ip == "ip") {
+		return nil, fmt.Errorf("trace %s to %s: the table is of another family", p.Source, p.Dest)
+	}
+	var outcomes []Outcome
+	for draws := new(draws); ; {
+		pkt := &packet{
+			source: p.Source, in: p.In, protocol: p.Protocol.String(), mark: "0",
+			dest: p.Dest.Addr(), port: p.Dest.Port(), original: p.Dest.Addr(), draw: draws.draw,
+		}
+		outcome, err := t.index.pass(pkt, p.ToNode)
+		if err != nil {
+			return nil, fmt.Errorf("trace %s to %s: %w", p.Source, p.Dest, err)
+		}
+		if !slices.Contains(outcomes, outcome) {
+			outcomes = append(outcomes, outcome)
+		}
+		if !draws.advance() {
+			break
+		}
+	}
+	slices.SortFunc(outcomes, func(a, b Outcome) int {
+		return cmp.Or(a.Endpoint.Compare(b.Endpoint), strings.Compare(a.String(), b.String()))
+	})
+	return outcomes, nil
+}
+
+// draws enumerates the sequences of random numbers that rules can draw.
+type draws struct {
+	values, limits []int
+	next           int
+}
+
+func (d *draws) draw(n int) int {
+	if d.next == len(d.values) {
+		d.values, d.limits = append(d.values, 0), append(d.limits, n)
+	}
+	d.next++
+	return d.values[d.next-1]
+}
+
+// advance goes on to the next sequence, if there is one.
+func (d *draws) advance() bool {
+	d.next = 0
+	for i := len(d.values) - 1; i >= 0; i-- {
+		if d.values[i]+1 < d.limits[i] {
+			d.values[i]++
+			d.values, d.limits = d.values[:i+1], d.limits[:i+1]
+			return true
+		}
+	}
+	return false
+}
+
+// packet is a packet on its way.
+type packet struct {
+	source, dest, original netip.Addr
+	port                   uint16
+	protocol, in, mark     string
+	translated, masquerade bool
+	counted                bool
+	draw                   func(n int) int
+	depth                  int
+}
