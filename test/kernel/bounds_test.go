@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	mdnetlink "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -257,7 +258,7 @@ func TestRejectedIsReported(t *testing.T) {
 		if report.Due.IsZero() {
 			t.Error("the rejected are not due for another try")
 		}
-		clock.advance(200 * 1e6)
+		clock.advance(200 * time.Millisecond)
 		mustSync(t, s, dataplane.Update{})
 		verify(t, layout, served)
 
@@ -273,7 +274,7 @@ func TestRejectedIsReported(t *testing.T) {
 			clock.now = report.Due
 			report = mustSync(t, s, dataplane.Update{})
 		}
-		equal(t, "rejected when there was room", report.Rejected, nil)
+		equal(t, "rejected when there was room", len(report.Rejected), 0)
 		settle(t, s, clock)
 		verify(t, layout, state)
 	})
