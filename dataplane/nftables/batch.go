@@ -11,28 +11,37 @@ import (
 	"github.com/veridict/veridict/dataplane"
 )
 
-// planner adds to a plan what a transition needs, about limit operations at
-// most, and reports whether that was all.
+// planner adds to a plan what a transition needs and reports whether that was
+// all. It may stop after limit operations, and does so where there is no need to
+// have them in one transaction.
 type planner func(p *plan, tr *transition, limit int) (done bool)
 
 // entry is one transition's part of a transaction.
 type entry struct {
 	tr   *transition
 	plan plan
+	// limit is the number of operations that there was room for.
+	limit int
 }
 
-// run plans all transitions and sends them in transactions of about
-// [Options].BatchElements elements. A transition that the kernel refuses is
+// run plans all transitions and sends them in transactions of at most
+// [Options].BatchElements elements, if none needs more at once. A transition that the kernel refuses is
 // rejected; the others are programmed. The error is one of those for which lost
 // is true, or about a deletion.
 func (s *Syncer) run(ctx context.Context, t *table, list []*transition, plan planner) error {
 	q := &queue{syncer: s, table: t, plan: plan}
 	for _, tr := range list {
 		for done := false; !done && !s.isRejected(tr); {
-			e := &entry{tr: tr}
-			done = plan(&e.plan, tr, s.options.BatchElements-q.size)
-			q.add(e)
-			if max(q.size, len(q.entries)) >= s.options.BatchElements {
+			e := &entry{tr: tr, limit: s.options.BatchElements - q.size}
+			done = plan(&e.plan, tr, e.limit)
+			fits := len(e.plan.ops) <= e.limit || q.size == 0
+			if fits {
+				q.add(e)
+			} else {
+				e.plan.rollback()
+				done = false
+			}
+			if !fits || max(q.size, len(q.entries)) >= s.options.BatchElements {
 				if err := q.send(ctx); err != nil {
 					return err
 				}
@@ -116,7 +125,7 @@ func (q *queue) await(ctx context.Context) error {
 	q.entries, q.size = nil, 0
 	for _, e := range planned {
 		if !q.syncer.isRejected(e.tr) {
-			q.plan(&e.plan, e.tr, q.syncer.options.BatchElements)
+			q.plan(&e.plan, e.tr, e.limit)
 			q.add(e)
 		}
 	}
@@ -197,7 +206,7 @@ func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, p
 		var planned []*entry
 		for _, e := range half {
 			if !s.isRejected(e.tr) {
-				plan(&e.plan, e.tr, s.options.BatchElements)
+				plan(&e.plan, e.tr, e.limit)
 				planned = append(planned, e)
 			}
 		}

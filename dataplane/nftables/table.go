@@ -182,7 +182,7 @@ func (t *table) frontend(p *plan, vip dataplane.VIP) *frontend {
 	return f
 }
 
-// planRows adds to p the rows that the transition needs, at most limit of them.
+// planRows adds to p the rows that the transition needs, in limit operations.
 // It reports whether all are there then. Rows that are in use keep leading to an
 // endpoint throughout.
 func (t *table) planRows(p *plan, tr *transition, limit int) (done bool) {
@@ -190,15 +190,32 @@ func (t *table) planRows(p *plan, tr *transition, limit int) (done bool) {
 		return true
 	}
 	changes := t.slotsOf(tr.vip).plan(addrs(tr.to.Endpoints))
-	done = len(changes) <= limit
-	if !done {
-		changes = changes[:limit]
-	}
+	n := fitting(changes, limit)
+	done = n == len(changes)
+	changes = changes[:n]
 	if len(changes) > 0 {
 		f := t.frontend(p, tr.vip)
 		t.planSlots(p, f, tr.vip, changes)
 	}
 	return done
+}
+
+// fitting returns how many of the changes need at most limit operations; at least
+// one, so that there is progress.
+func fitting(changes []slotChange, limit int) int {
+	ops := 0
+	for i, c := range changes {
+		if c.old.IsValid() {
+			ops++
+		}
+		if c.new.IsValid() {
+			ops++
+		}
+		if ops > limit && i > 0 {
+			return i
+		}
+	}
+	return len(changes)
 }
 
 func (t *table) slotsOf(vip dataplane.VIP) slots {

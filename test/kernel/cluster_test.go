@@ -23,6 +23,8 @@ import (
 type cluster struct {
 	node              *testbed.Namespace
 	client, endpoints *testbed.Pod
+	// outsider is no pod of this cluster, though it is made like one.
+	outsider *testbed.Pod
 }
 
 // Addresses of the cluster. On the node, the VIPs of localVIPs are addresses of
@@ -47,20 +49,17 @@ var theCluster = sync.OnceValues(func() (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{node: node}
-	c.client, err = network.AddPod(context.Background(), testbed.PodOptions{
-		Name:  "client",
-		Addrs: []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1")},
-	})
-	if err != nil {
-		return nil, err
-	}
-	c.endpoints, err = network.AddPod(context.Background(), testbed.PodOptions{
-		Name:     "endpoints",
-		Addrs:    []netip.Addr{netip.MustParseAddr("10.244.2.1"), netip.MustParseAddr("fd00:10:244:2::1")},
-		Prefixes: []netip.Prefix{endpoints4, endpoints6},
-	})
-	if err != nil {
-		return nil, err
+	for _, p := range []struct {
+		pod     **testbed.Pod
+		options testbed.PodOptions
+	}{
+		{&c.client, podOptions("client", "10.244.1.1", "fd00:10:244:1::1")},
+		{&c.endpoints, podOptions("endpoints", "10.244.2.1", "fd00:10:244:2::1", endpoints4, endpoints6)},
+		{&c.outsider, podOptions("outsider", "10.250.1.1", "fd00:10:250:1::1")},
+	} {
+		if *p.pod, err = network.AddPod(context.Background(), p.options); err != nil {
+			return nil, err
+		}
 	}
 	for _, prefix := range []netip.Prefix{localVIPs4, localVIPs6, sources4, sources6} {
 		if err := addLocal(node, prefix); err != nil {
@@ -69,6 +68,12 @@ var theCluster = sync.OnceValues(func() (*cluster, error) {
 	}
 	return c, nil
 })
+
+func podOptions(name, addr4, addr6 string, prefixes ...netip.Prefix) testbed.PodOptions {
+	return testbed.PodOptions{
+		Name: name, Addrs: []netip.Addr{netip.MustParseAddr(addr4), netip.MustParseAddr(addr6)}, Prefixes: prefixes,
+	}
+}
 
 func sharedCluster(t testing.TB) *cluster {
 	t.Helper()

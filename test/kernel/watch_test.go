@@ -120,6 +120,7 @@ func TestWatchIgnoresOwn(t *testing.T) {
 	}
 	nft(t, "add chain ip veridict other")
 	w.next(t)
+	list(t, "tables")
 	if n := w.drain(); n != 0 {
 		t.Errorf("%d changes were taken for those of others", n)
 	}
