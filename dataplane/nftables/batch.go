@@ -21,65 +21,187 @@ type entry struct {
 	plan plan
 }
 
-// run plans all transitions and sends them in transactions of about limit
-// elements. A transition that the kernel refuses is rejected; the others are
-// programmed. The error is one of those for which [lost] is true, or about a
-// deletion.
+// run plans all transitions and sends them in transactions of about
+// [Options].BatchElements elements. A transition that the kernel refuses is
+// rejected; the others are programmed. The error is one of those for which lost
+// is true, or about a deletion.
 func (s *Syncer) run(ctx context.Context, t *table, list []*transition, plan planner) error {
-	var entries []*entry
-	size := 0
-	flush := func() error {
-		err := s.commit(ctx, t, entries, plan)
-		entries, size = nil, 0
-		return err
-	}
+	q := &queue{syncer: s, table: t, plan: plan}
 	for _, tr := range list {
 		for done := false; !done && !s.isRejected(tr); {
 			e := &entry{tr: tr}
-			done = plan(&e.plan, tr, s.options.BatchElements-size)
-			if len(e.plan.undo) > 0 {
-				entries = append(entries, e)
-				size += len(e.plan.ops)
-			}
-			if max(size, len(entries)) >= s.options.BatchElements {
-				if err := flush(); err != nil {
+			done = plan(&e.plan, tr, s.options.BatchElements-q.size)
+			q.add(e)
+			if max(q.size, len(q.entries)) >= s.options.BatchElements {
+				if err := q.send(ctx); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return flush()
+	return q.finish(ctx)
 }
 
-// commit sends the entries in one transaction. If it fails, it sends the halves,
-// until the transition at fault stands alone.
-func (s *Syncer) commit(ctx context.Context, t *table, entries []*entry, plan planner) error {
-	var ops []op
+// queue sends one transaction while the next is planned: with two CPUs a start
+// takes little longer than the kernel's part of it.
+type queue struct {
+	syncer *Syncer
+	table  *table
+	plan   planner
+	// entries are those of the next transaction, with size operations.
+	entries []*entry
+	size    int
+	// sending is the transaction under way, nil if there is none.
+	sending *transaction
+}
+
+// transaction is a number of entries on their way to the kernel.
+type transaction struct {
+	entries []*entry
+	ops     []op
+	took    time.Duration
+	err     error
+	done    chan struct{}
+}
+
+func (q *queue) add(e *entry) {
+	if len(e.plan.undo) > 0 {
+		q.entries = append(q.entries, e)
+		q.size += len(e.plan.ops)
+	}
+}
+
+// send starts the next transaction, after the one under way.
+func (q *queue) send(ctx context.Context) error {
+	if err := q.await(ctx); err != nil {
+		return err
+	}
+	tx := &transaction{entries: q.entries, ops: operations(q.entries), done: make(chan struct{})}
+	q.entries, q.size, q.sending = nil, 0, tx
+	go func() {
+		defer close(tx.done)
+		q.syncer.transact(ctx, q.table, tx)
+	}()
+	return nil
+}
+
+// finish sends what is left and waits until all is done.
+func (q *queue) finish(ctx context.Context) error {
+	if err := q.await(ctx); err != nil {
+		return err
+	}
+	entries := q.entries
+	q.entries, q.size = nil, 0
+	return q.syncer.commit(ctx, q.table, entries, q.plan)
+}
+
+// await waits for the transaction under way. If it has failed, the entries
+// planned meanwhile were planned for a table that is another now.
+func (q *queue) await(ctx context.Context) error {
+	tx := q.sending
+	if tx == nil {
+		return nil
+	}
+	<-tx.done
+	q.sending = nil
+	if tx.err == nil {
+		q.syncer.account(q.table, tx)
+		return nil
+	}
+	rollback(q.entries)
+	if err := q.syncer.settleFailure(ctx, q.table, tx, q.plan); err != nil {
+		return err
+	}
+	planned := q.entries
+	q.entries, q.size = nil, 0
+	for _, e := range planned {
+		if !q.syncer.isRejected(e.tr) {
+			q.plan(&e.plan, e.tr, q.syncer.options.BatchElements)
+			q.add(e)
+		}
+	}
+	return nil
+}
+
+func operations(entries []*entry) []op {
+	n := 0
+	for _, e := range entries {
+		n += len(e.plan.ops)
+	}
+	ops := make([]op, 0, n)
 	for _, e := range entries {
 		ops = append(ops, e.plan.ops...)
 	}
-	if len(ops) == 0 {
-		return nil
+	return ops
+}
+
+// rollback takes back entries that were not sent, or that the kernel refused.
+func rollback(entries []*entry) {
+	for _, e := range slices.Backward(entries) {
+		e.plan.rollback()
 	}
-	err := s.apply(ctx, t, ops)
-	if err == nil {
-		return nil
+}
+
+// commit sends the entries in one transaction and waits for it.
+func (s *Syncer) commit(ctx context.Context, t *table, entries []*entry, plan planner) error {
+	tx := &transaction{entries: entries, ops: operations(entries)}
+	s.transact(ctx, t, tx)
+	if tx.err != nil {
+		return s.settleFailure(ctx, t, tx, plan)
 	}
-	for i := range entries {
-		entries[len(entries)-1-i].plan.rollback()
+	s.account(t, tx)
+	return nil
+}
+
+// transact has the kernel run a transaction. It touches nothing but tx.
+func (s *Syncer) transact(ctx context.Context, t *table, tx *transaction) {
+	if len(tx.ops) == 0 {
+		return
 	}
-	switch {
-	case lost(err), len(entries) == 1 && onlyDeletes(ops):
-		return describe(t.family, t.layout, ops, err)
-	case len(entries) == 1:
-		s.reject(t, entries[0].tr, describe(t.family, t.layout, ops, err))
-		return nil
+	start := time.Now()
+	tx.err = s.kernel.apply(ctx, t.family, tx.ops)
+	tx.took = time.Since(start)
+}
+
+// account counts a transaction that the kernel has run.
+func (s *Syncer) account(t *table, tx *transaction) {
+	if len(tx.ops) == 0 {
+		return
 	}
-	for _, half := range [][]*entry{entries[:len(entries)/2], entries[len(entries)/2:]} {
-		for _, e := range half {
-			plan(&e.plan, e.tr, s.options.BatchElements)
+	s.noteCommit(tx.took)
+	s.report.ElementsSent += len(tx.ops)
+	for _, o := range tx.ops {
+		if o.delete {
+			t.elements--
+		} else {
+			t.elements++
 		}
-		if err := s.commit(ctx, t, half, plan); err != nil {
+	}
+}
+
+// settleFailure takes back a transaction that failed as a whole and sends its
+// halves, until the transition at fault stands alone.
+func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, plan planner) error {
+	s.noteCommit(tx.took)
+	rollback(tx.entries)
+	err := describe(t.family, t.layout, tx.ops, tx.err)
+	n := len(tx.entries)
+	if lost(tx.err) || n == 1 && onlyDeletes(tx.ops) {
+		return err
+	}
+	if n == 1 {
+		s.reject(t, tx.entries[0].tr, err)
+		return nil
+	}
+	for _, half := range [][]*entry{tx.entries[:n/2], tx.entries[n/2:]} {
+		var planned []*entry
+		for _, e := range half {
+			if !s.isRejected(e.tr) {
+				plan(&e.plan, e.tr, s.options.BatchElements)
+				planned = append(planned, e)
+			}
+		}
+		if err := s.commit(ctx, t, planned, plan); err != nil {
 			return err
 		}
 	}
@@ -90,25 +212,6 @@ func (s *Syncer) commit(ctx context.Context, t *table, entries []*entry, plan pl
 // what should be deleted is not what it was thought to be.
 func onlyDeletes(ops []op) bool {
 	return !slices.ContainsFunc(ops, func(o op) bool { return !o.delete })
-}
-
-// apply runs one transaction of elements and keeps count.
-func (s *Syncer) apply(ctx context.Context, t *table, ops []op) error {
-	start := time.Now()
-	err := s.kernel.apply(ctx, t.family, ops)
-	s.noteCommit(time.Since(start))
-	if err != nil {
-		return err
-	}
-	s.report.ElementsSent += len(ops)
-	for _, o := range ops {
-		if o.delete {
-			t.elements--
-		} else {
-			t.elements++
-		}
-	}
-	return nil
 }
 
 func (s *Syncer) noteCommit(d time.Duration) {

@@ -29,38 +29,42 @@ const dropVerdict = "drop"
 
 func gotoVerdict(chain string) string { return "goto " + chain }
 
-// field appends b to key, padded to a multiple of four bytes.
-func field(key, b []byte) []byte {
-	key = append(key, b...)
-	for len(key)%4 != 0 {
-		key = append(key, 0)
+// maxKey is the length of the longest key: two IPv6 addresses and two words.
+const maxKey = 40
+
+// addrField, protocolField and portField append one field to a key or value.
+func addrField(key []byte, addr netip.Addr) []byte {
+	if addr.Is4() {
+		b := addr.As4()
+		return append(key, b[:]...)
 	}
-	return key
+	b := addr.As16()
+	return append(key, b[:]...)
 }
 
-func addrField(key []byte, addr netip.Addr) []byte { return append(key, addr.AsSlice()...) }
-
-func protocolField(key []byte, p dataplane.Protocol) []byte { return field(key, []byte{byte(p)}) }
+func protocolField(key []byte, p dataplane.Protocol) []byte { return append(key, byte(p), 0, 0, 0) }
 
 func portField(key []byte, port uint16) []byte {
-	return field(key, binary.BigEndian.AppendUint16(nil, port))
+	return append(binary.BigEndian.AppendUint16(key, port), 0, 0)
 }
 
 // vipKey is the key of the verdict maps.
 func vipKey(vip dataplane.VIP) string {
-	return string(portField(protocolField(addrField(nil, vip.Addr), vip.Protocol), vip.Port))
+	key := make([]byte, 0, maxKey)
+	return string(portField(protocolField(addrField(key, vip.Addr), vip.Protocol), vip.Port))
 }
 
 // row returns the element that leads from a bucket of vip to an endpoint.
 func (l Layout) row(vip dataplane.VIP, bucket uint32, endpoint netip.AddrPort) element {
-	key := addrField(nil, vip.Addr)
+	key := addrField(make([]byte, 0, maxKey), vip.Addr)
 	if l == CTMark {
 		key = protocolField(key, vip.Protocol)
 	}
 	key = binary.NativeEndian.AppendUint32(portField(key, vip.Port), bucket)
 	e := element{set: l.endpointsMap(vip.Protocol), key: string(key)}
 	if endpoint.IsValid() {
-		e.data = string(portField(addrField(nil, endpoint.Addr()), endpoint.Port()))
+		data := make([]byte, 0, maxKey)
+		e.data = string(portField(addrField(data, endpoint.Addr()), endpoint.Port()))
 	}
 	return e
 }
@@ -74,7 +78,7 @@ func rejectElement(vip dataplane.VIP) element {
 }
 
 func clusterIPElement(addr netip.Addr) element {
-	return element{set: clusterIPs, key: string(addr.AsSlice())}
+	return element{set: clusterIPs, key: string(addrField(make([]byte, 0, maxKey), addr))}
 }
 
 // hairpin is an endpoint of this node as it is seen after translation: a packet
@@ -87,7 +91,7 @@ type hairpin struct {
 
 func (h hairpin) element() element {
 	addr := h.endpoint.Addr()
-	key := addrField(addrField(nil, addr), addr)
+	key := addrField(addrField(make([]byte, 0, maxKey), addr), addr)
 	return element{set: hairpinConnections, key: string(portField(protocolField(key, h.protocol), h.endpoint.Port()))}
 }
 

@@ -50,6 +50,20 @@ func (o *objects) hasChain(name string) bool { return o.chain(name) != nil }
 type chainInfo struct {
 	name string
 	base *baseChain
+	// drops says that the policy of a base chain is not accept.
+	drops bool
+}
+
+// String says where the chain hangs.
+func (c *chainInfo) String() string {
+	if c.base == nil {
+		return "a chain without a hook"
+	}
+	policy := "accept"
+	if c.drops {
+		policy = "drop"
+	}
+	return fmt.Sprintf("type %s hook %s priority %d policy %s", c.base.typ, c.base.hook, c.base.priority, policy)
 }
 
 // setInfo is what the kernel tells about a set.
@@ -57,6 +71,21 @@ type setInfo struct {
 	name  string
 	kind  setKind
 	shape setShape
+	// special says that the set is not a plain hash table: its elements are
+	// intervals, expire or are written by packets.
+	special bool
+}
+
+// String says what the set can hold.
+func (s *setInfo) String() string {
+	text := fmt.Sprintf("keys of %d bytes, values of %d bytes", s.shape.key, s.shape.data)
+	if s.kind == verdictMap {
+		text = fmt.Sprintf("keys of %d bytes, verdicts", s.shape.key)
+	}
+	if s.special {
+		text += ", with flags"
+	}
+	return text
 }
 
 // setShape are the lengths of keys and values in bytes, with padding. Verdicts

@@ -134,3 +134,8 @@ func dispatchSize(chain string) (int, bool) {
 	}
 	return n, true
 }
+
+func isDispatch(chain string) bool {
+	_, ok := dispatchSize(chain)
+	return ok
+}

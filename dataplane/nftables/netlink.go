@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -20,11 +19,7 @@ import (
 )
 
 const (
-	// elementsPerMessage keeps an attribute of elements below 64 KiB: its
-	// length has 16 bits, and google/nftables v0.3.0 cuts silently.
-	elementsPerMessage = 400
-	// The largest batch is sent with one system call, and each of its
-	// messages is acknowledged before the first answer is read.
+	// A transaction is sent with one system call.
 	writeBuffer = 16 << 20
 	readBuffer  = 4 << 20
 	// patience bounds every exchange with the kernel. Other users of nftables
@@ -39,6 +34,8 @@ type netlinkKernel struct {
 	conn   *nftables.Conn
 	socket *netlink.Conn
 	own    *ownership
+
+	encoder encoder
 }
 
 func newNetlinkKernel() (*netlinkKernel, error) {
@@ -138,79 +135,41 @@ func generation(ctx context.Context) (uint32, error) {
 	return generationOf(replies[0]), nil
 }
 
-// apply is part of kernel. Deletions go first, so that a value is replaced by
-// deleting and adding its element in one transaction.
+// apply is part of kernel.
 func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	conn, err := k.open(ctx)
-	if err != nil {
+	if _, err := k.open(ctx); err != nil {
 		return err
 	}
-	for _, m := range messages(ops) {
-		set := &nftables.Set{Name: m.set, Table: &nftables.Table{Name: tableName, Family: tableFamily(f)}}
-		send := conn.SetAddElements
-		if m.delete {
-			send = conn.SetDeleteElements
-		}
-		if err := send(set, m.elements); err != nil {
-			return errors.Join(fmt.Errorf("encode elements of %s: %w", m.set, err), k.close())
-		}
-	}
-	if err := conn.Flush(); err != nil {
-		// Answers to this batch may still be on their way; nobody must take
-		// them for answers to the next.
+	if err := k.send(k.encoder.transaction(f, ops)); err != nil {
+		// More answers may be on their way; nobody must take them for
+		// answers to the next transaction.
 		return errors.Join(err, k.close())
 	}
 	return nil
 }
 
-// message is one netlink message's worth of elements.
-type message struct {
-	set      string
-	delete   bool
-	elements []nftables.SetElement
-}
-
-// messages groups the operations by verb and set.
-func messages(ops []op) []*message {
-	var list []*message
-	for _, del := range []bool{true, false} {
-		open := make(map[string]*message)
-		for _, o := range ops {
-			if o.delete != del {
-				continue
+// send sends a transaction and waits for the answer to its last message of
+// elements. Before that the kernel only tells what went wrong.
+func (k *netlinkKernel) send(messages []netlink.Message) error {
+	sent, err := k.socket.SendMessages(messages)
+	if err != nil {
+		return fmt.Errorf("send transaction: %w", err)
+	}
+	last := sent[len(sent)-2].Header.Sequence
+	for {
+		answers, err := k.socket.Receive()
+		if err != nil {
+			return err
+		}
+		for _, answer := range answers {
+			if answer.Header.Sequence == last {
+				return nil
 			}
-			m := open[o.set]
-			if m == nil || len(m.elements) == elementsPerMessage {
-				m = &message{set: o.set, delete: del}
-				open[o.set] = m
-				list = append(list, m)
-			}
-			m.elements = append(m.elements, setElement(o))
 		}
 	}
-	return list
-}
-
-func setElement(o op) nftables.SetElement {
-	e := nftables.SetElement{Key: []byte(o.key)}
-	switch {
-	case o.delete:
-	case o.verdict != "":
-		e.VerdictData = parseVerdict(o.verdict)
-	case o.data != "":
-		e.Val = []byte(o.data)
-	}
-	return e
-}
-
-func parseVerdict(text string) *expr.Verdict {
-	if text == dropVerdict {
-		return &expr.Verdict{Kind: expr.VerdictDrop}
-	}
-	return &expr.Verdict{Kind: expr.VerdictGoto, Chain: text[len(gotoVerdict("")):]}
 }
 
 // objects is part of kernel.
@@ -250,6 +209,7 @@ func chainOf(c *nftables.Chain) chainInfo {
 			hook:     hookName(*c.Hooknum),
 			priority: int(*c.Priority),
 		}
+		info.drops = c.Policy != nil && *c.Policy != nftables.ChainPolicyAccept
 	}
 	return info
 }

@@ -154,6 +154,7 @@ func listSets(ctx context.Context, f family) ([]setInfo, error) {
 		if info.kind == verdictMap {
 			info.shape.data = 0
 		}
+		info.special = flags&(unix.NFT_SET_CONSTANT|unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL|unix.NFT_SET_OBJECT) != 0
 		if flags&unix.NFT_SET_ANONYMOUS == 0 {
 			sets = append(sets, info)
 		}

@@ -95,15 +95,21 @@ func (s *Syncer) prepare(ctx context.Context, t *table) (objects, error) {
 	rebuild := false
 	for _, set := range found.sets {
 		if !t.structure.accepts(set) {
-			s.log.Warn("a set has another shape than this version needs; the table is built anew",
+			s.log.Warn("a set is of another kind than this version needs; the table is built anew",
 				"family", t.family.id, "set", set.name)
 			rebuild = true
 		}
 	}
 	for _, chain := range found.chains {
-		if !t.structure.acceptsChain(chain) {
-			s.log.Warn("a base chain has another place than this version needs; it is replaced",
+		switch {
+		case t.structure.acceptsChain(chain):
+		case t.structure.replaceable(chain):
+			s.log.Warn("a base chain has another place or policy than this version needs; it is replaced",
 				"family", t.family.id, "chain", chain.name)
+		default:
+			s.log.Warn("a chain that this version goes to is a base chain; the table is built anew",
+				"family", t.family.id, "chain", chain.name)
+			rebuild = true
 		}
 	}
 	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) {
@@ -154,13 +160,14 @@ func (s *Syncer) writeRules(ctx context.Context, t *table, chains []chainDecl) e
 // deleteElements deletes elements that this version would not write.
 func (s *Syncer) deleteElements(ctx context.Context, t *table, list []element) error {
 	for chunk := range slices.Chunk(list, s.options.BatchElements) {
-		ops := make([]op, len(chunk))
+		tx := &transaction{ops: make([]op, len(chunk))}
 		for i, e := range chunk {
-			ops[i] = op{element: e, delete: true}
+			tx.ops[i] = op{element: e, delete: true}
 		}
-		if err := s.apply(ctx, t, ops); err != nil {
-			return fmt.Errorf("delete leftover elements: %w", describe(t.family, t.layout, ops, err))
+		if s.transact(ctx, t, tx); tx.err != nil {
+			return fmt.Errorf("delete leftover elements: %w", describe(t.family, t.layout, tx.ops, tx.err))
 		}
+		s.account(t, tx)
 	}
 	return nil
 }
@@ -171,7 +178,7 @@ func (s *Syncer) deleteElements(ctx context.Context, t *table, list []element) e
 func (s *Syncer) deleteStrays(ctx context.Context, t *table, found objects) error {
 	var chains []string
 	for _, chain := range found.chains {
-		if _, ok := dispatchSize(chain.name); !ok && t.structure.chain(chain.name) == nil {
+		if !isDispatch(chain.name) && t.structure.chain(chain.name) == nil {
 			chains = append(chains, chain.name)
 		}
 	}

@@ -76,20 +76,28 @@ func (r *ruleset) chain(name string) *chainDecl {
 // accepts says whether the kernel's set can serve as the set of that name.
 func (r *ruleset) accepts(found setInfo) bool {
 	set := r.set(found.name)
-	return set == nil || (set.kind == found.kind && r.shape(set) == found.shape)
+	return set == nil || (set.kind == found.kind && r.shape(set) == found.shape && !found.special)
 }
 
 // acceptsChain says whether the kernel's chain hangs where the chain of that name
-// should. Regular chains hang nowhere.
+// should, and lets through what its rules say nothing about. Regular chains hang
+// nowhere.
 func (r *ruleset) acceptsChain(found chainInfo) bool {
-	chain := r.chain(found.name)
-	if chain == nil {
+	switch chain := r.chain(found.name); {
+	case chain != nil && chain.base != nil:
+		return found.base != nil && *chain.base == *found.base && !found.drops
+	case chain != nil || isDispatch(found.name):
+		return found.base == nil
+	default:
 		return true
 	}
-	if chain.base == nil || found.base == nil {
-		return chain.base == nil && found.base == nil
-	}
-	return *chain.base == *found.base
+}
+
+// replaceable says whether a chain that is not accepted can be replaced alone:
+// other rules lead to regular chains, but none to base chains.
+func (r *ruleset) replaceable(found chainInfo) bool {
+	chain := r.chain(found.name)
+	return chain != nil && chain.base != nil
 }
 
 // shape returns the lengths of the set's keys and values in the kernel.

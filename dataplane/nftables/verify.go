@@ -127,7 +127,7 @@ func (v *verifier) sets(ctx context.Context, found objects) error {
 		case i < 0:
 			v.add(Missing, "set", "", set.name, "")
 		case !v.ruleset.accepts(found.sets[i]):
-			v.add(Different, "set", "", set.name, fmt.Sprintf("keys of %d bytes, values of %d bytes", found.sets[i].shape.key, found.sets[i].shape.data))
+			v.add(Different, "set", "", set.name, found.sets[i].String())
 		default:
 			if err := v.elements(ctx, set); err != nil {
 				return err
@@ -164,13 +164,12 @@ func (v *verifier) chains(ctx context.Context, found objects) error {
 			v.add(Missing, "chain", "", chain.name, "")
 			continue
 		case !v.ruleset.acceptsChain(*info):
-			v.add(Different, "chain", "", chain.name, fmt.Sprintf("%+v", info.base))
+			v.add(Different, "chain", "", chain.name, info.String())
 		}
 		v.rules(chain, want[chain.name], have[chain.name])
 	}
 	for _, chain := range found.chains {
-		_, dispatch := dispatchSize(chain.name)
-		if !dispatch && v.ruleset.chain(chain.name) == nil {
+		if !isDispatch(chain.name) && v.ruleset.chain(chain.name) == nil {
 			v.add(Surplus, "chain", "", chain.name, "")
 		}
 	}

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package uniformity
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// shareTolerance is how far the sum of expected shares may be from 1.
+const shareTolerance = 1e-9
+
+// Result is the outcome of a chi-square test.
+type Result struct {
+	// N is the number of connections counted.
+	N int
+	// Statistic is Pearson's sum of (observed - expected)²/expected.
+	Statistic float64
+	// DegreesOfFreedom is one less than the number of endpoints.
+	DegreesOfFreedom int
+	// PValue is the probability of a statistic at least as large if the
+	// shares are as expected. It is 1 where there is nothing to test: one
+	// endpoint, or no connection.
+	PValue float64
+}
+
+// ChiSquare tests whether counts, the connections per endpoint, agree with the
+// expected shares. Shares must be positive and add up to 1; nil means equal
+// shares. The p-value is an approximation that is good where the expected
+// count of each endpoint is at least 5.
+func ChiSquare(counts []int, shares []float64) (Result, error) {
+	if len(counts) == 0 {
+		return Result{}, errors.New("chi-square: no endpoints")
+	}
+	if shares == nil {
+		shares = EqualShares(len(counts))
+	}
+	if err := checkShares(len(counts), shares); err != nil {
+		return Result{}, fmt.Errorf("chi-square: %w", err)
+	}
+	result := Result{DegreesOfFreedom: len(counts) - 1, PValue: 1}
+	for i, count := range counts {
+		if count < 0 {
+			return Result{}, fmt.Errorf("chi-square: count %d is negative: %d", i, count)
+		}
+		result.N += count
+	}
+	if result.N == 0 || result.DegreesOfFreedom == 0 {
+		return result, nil
+	}
+	for i, count := range counts {
+		expected := shares[i] * float64(result.N)
+		deviation := float64(count) - expected
+		result.Statistic += deviation * deviation / expected
+	}
+	result.PValue = distuv.ChiSquared{K: float64(result.DegreesOfFreedom)}.Survival(result.Statistic)
+	return result, nil
+}
+
+// EqualShares returns n shares of 1/n.
+func EqualShares(n int) []float64 {
+	shares := make([]float64, n)
+	for i := range shares {
+		shares[i] = 1 / float64(n)
+	}
+	return shares
+}
+
+// Shares turns weights, of which none may be negative or zero, into shares.
+func Shares(weights []int) ([]float64, error) {
+	total := 0.0
+	for i, weight := range weights {
+		if weight <= 0 {
+			return nil, fmt.Errorf("shares: weight %d is not positive: %d", i, weight)
+		}
+		total += float64(weight)
+	}
+	shares := make([]float64, len(weights))
+	for i, weight := range weights {
+		shares[i] = float64(weight) / total
+	}
+	return shares, nil
+}
+
+func checkShares(n int, shares []float64) error {
+	if len(shares) != n {
+		return fmt.Errorf("%d shares for %d endpoints", len(shares), n)
+	}
+	sum := 0.0
+	for i, share := range shares {
+		if !(share > 0) { // also false for NaN
+			return fmt.Errorf("share %d is not positive: %v", i, share)
+		}
+		sum += share
+	}
+	if !(math.Abs(sum-1) <= shareTolerance) {
+		return fmt.Errorf("shares add up to %v, not 1", sum)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/spf13/pflag"
+
+	"github.com/veridict/veridict/compare/demo"
+	"github.com/veridict/veridict/control/config"
+	"github.com/veridict/veridict/control/source"
+	"github.com/veridict/veridict/dataplane"
+)
+
+// demoProxy is the proxy that "veridict run" runs, for the node of the demo.
+type demoProxy struct {
+	kernel *recordingSyncer
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// startDemoProxy returns when the directory is programmed for the first time.
+func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]string, dir string) (demo.Proxy, error) {
+	cfg, err := demoConfig(flags)
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := openKernel(ctx, cfg, logger)
+	if err != nil {
+		return nil, err
+	}
+	src := source.NewDir(source.Options{Dir: dir, NodeName: cfg.NodeName, Logger: logger})
+	p := &demoProxy{
+		kernel: &recordingSyncer{Syncer: kernel.Syncer, programmed: make(chan struct{})},
+		ended:  make(chan error, 1),
+	}
+	kernel.Syncer = p.kernel
+	ctx, p.stop = context.WithCancel(ctx)
+	go func() {
+		err := follow(ctx, cfg, src, kernel, logger)
+		kernel.close()
+		p.ended <- err
+	}()
+	select {
+	case <-p.kernel.programmed:
+		return p, nil
+	case err := <-p.ended:
+		p.stop()
+		return nil, errors.Join(err, ctx.Err())
+	}
+}
+
+// demoConfig returns the configuration that the flags of "veridict run" lead to.
+func demoConfig(flags map[string]string) (config.Config, error) {
+	set := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	parsed := config.AddFlags(set)
+	for name, value := range flags {
+		if err := set.Set(name, value); err != nil {
+			return config.Config{}, fmt.Errorf("configure the demo's proxy: %w", err)
+		}
+	}
+	cfg, _, err := parsed.Load(func() (string, error) { return flags["hostname-override"], nil })
+	if err != nil {
+		return config.Config{}, fmt.Errorf("configure the demo's proxy: %w", err)
+	}
+	return cfg, nil
+}
+
+// Counts is part of demo.Proxy.
+func (p *demoProxy) Counts(context.Context) (dataplane.Counts, error) { return p.kernel.counts() }
+
+// Close is part of demo.Proxy.
+func (p *demoProxy) Close() error {
+	p.stop()
+	return <-p.ended
+}
+
+// recordingSyncer remembers what was last reported.
+type recordingSyncer struct {
+	dataplane.Syncer
+	programmed chan struct{}
+
+	mu    sync.Mutex
+	last  dataplane.Counts
+	err   error
+	first sync.Once
+}
+
+// Reset is part of dataplane.Syncer.
+func (s *recordingSyncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
+	return s.record(s.Syncer.Reset(ctx, state))
+}
+
+// Sync is part of dataplane.Syncer.
+func (s *recordingSyncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.Report, error) {
+	return s.record(s.Syncer.Sync(ctx, update))
+}
+
+func (s *recordingSyncer) record(report dataplane.Report, err error) (dataplane.Report, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.err = report.Programmed, err
+	if err == nil {
+		s.first.Do(func() { close(s.programmed) })
+	}
+	return report, err
+}
+
+func (s *recordingSyncer) counts() (dataplane.Counts, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.err
+}

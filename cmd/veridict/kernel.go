@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/veridict/veridict/control/config"
+	"github.com/veridict/veridict/dataplane"
+	"github.com/veridict/veridict/dataplane/nftables"
+)
+
+// This file is the only one that knows which dataplane there is.
+
+// kernel is the dataplane, which this process alone may program.
+type kernel struct {
+	dataplane.Syncer
+	syncer *nftables.Syncer
+	lock   io.Closer
+}
+
+func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*kernel, error) {
+	lock, err := nftables.Lock()
+	if err != nil {
+		return nil, err
+	}
+	syncer, err := nftables.New(ctx, kernelOptions(cfg, logger))
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	return &kernel{Syncer: syncer, syncer: syncer, lock: lock}, nil
+}
+
+// close leaves what is programmed in place.
+func (k *kernel) close() {
+	// Only sockets and the lock are given back, and the process ends.
+	_ = k.syncer.Close()
+	_ = k.lock.Close()
+}
+
+// kernelOptions needs no check of the layout: config.Load knows the same two.
+func kernelOptions(cfg config.Config, logger *slog.Logger) nftables.Options {
+	return nftables.Options{Layout: nftables.Layout(cfg.Layout), Logger: logger}
+}
+
+// watch sends when somebody else has changed our tables, until ctx is done.
+// Changes while nobody receives are one.
+func (k *kernel) watch(ctx context.Context, drift chan<- struct{}) error {
+	return k.syncer.Watch(ctx, func() {
+		select {
+		case drift <- struct{}{}:
+		default:
+		}
+	})
+}
+
+func renderState(w io.Writer, cfg config.Config, logger *slog.Logger, state dataplane.State) error {
+	return nftables.Render(w, kernelOptions(cfg, logger), state)
+}
+
+// difference is one thing in the kernel that is not as it should be.
+type difference = nftables.Difference
+
+func verifyState(ctx context.Context, cfg config.Config, logger *slog.Logger, state dataplane.State) ([]difference, error) {
+	return nftables.Verify(ctx, kernelOptions(cfg, logger), state)
+}
+
+func cleanUpKernel(ctx context.Context, logger *slog.Logger) error {
+	lock, err := nftables.Lock()
+	if err != nil {
+		return err
+	}
+	// The process ends, and the lock with it.
+	defer func() { _ = lock.Close() }()
+	return nftables.Cleanup(ctx, logger)
+}

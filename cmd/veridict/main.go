@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command veridict is a Kubernetes Service proxy for Linux nodes. See
+// "veridict help" for its commands.
+//
+// Exit codes: 0 for success, 1 for a failure or, in verify, a difference, and
+// 2 for wrong usage. An error is one line on standard error.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() { os.Exit(mainCode()) }
+
+// mainCode is main with an exit code, so that deferred calls run.
+func mainCode() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+}
+
+// execute runs one command line and returns the exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	code := exitCode(err)
+	if err != nil && !isQuiet(err) {
+		// There is nowhere left to report a failure to write this to.
+		_, _ = fmt.Fprintf(stderr, "veridict: %s\n", oneLine(err))
+	}
+	return code
+}

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/veridict/veridict/control/config"
+	"github.com/veridict/veridict/control/source"
+)
+
+// manifestOptions are the flags of all commands that read manifests.
+type manifestOptions struct {
+	dir    string
+	config *config.Flags
+}
+
+func addManifestFlags(cmd *cobra.Command) *manifestOptions {
+	o := &manifestOptions{config: config.AddFlags(cmd.Flags())}
+	cmd.Flags().StringVar(&o.dir, "manifests", "", "`directory` of Services, EndpointSlices, Nodes and ServiceCIDRs as YAML or JSON (required)")
+	return o
+}
+
+// load returns the configuration and the source. It writes warnings to the log.
+func (o *manifestOptions) load(logger *slog.Logger) (config.Config, *source.Dir, error) {
+	if o.dir == "" {
+		return config.Config{}, nil, usagef("--manifests is required")
+	}
+	cfg, warnings, err := o.config.Load(os.Hostname)
+	if err != nil {
+		return config.Config{}, nil, asUsage(err)
+	}
+	for _, warning := range warnings {
+		logger.Warn("configuration", "warning", warning)
+	}
+	tuneMemory()
+	return cfg, source.NewDir(source.Options{Dir: o.dir, NodeName: cfg.NodeName, Logger: logger}), nil
+}
+
+// garbagePercent makes the heap grow less between collections: reading a large
+// directory leaves much more garbage than objects.
+const garbagePercent = 50
+
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
+	}
+}
+
+// asUsage marks mistakes in flags and in the file that they name.
+func asUsage(err error) error {
+	_, invalid := errors.AsType[*config.Invalid](err)
+	if invalid || errors.Is(err, fs.ErrNotExist) {
+		return usageError{err}
+	}
+	return err
+}
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// addOutputFlag adds -o with the formats that the command knows.
+func addOutputFlag(cmd *cobra.Command, formats ...string) *outputFormat {
+	o := &outputFormat{formats: formats}
+	cmd.Flags().VarP(o, "output", "o", fmt.Sprintf("output `format`: %v", formats))
+	return o
+}
+
+// outputFormat is a flag with few values; empty is text for people.
+type outputFormat struct {
+	formats []string
+	value   string
+}
+
+// String is part of pflag.Value.
+func (o *outputFormat) String() string { return o.value }
+
+// Type is part of pflag.Value.
+func (o *outputFormat) Type() string { return "format" }
+
+// Set is part of pflag.Value.
+func (o *outputFormat) Set(value string) error {
+	if !slices.Contains(o.formats, value) {
+		return fmt.Errorf("want one of %v", o.formats)
+	}
+	o.value = value
+	return nil
+}

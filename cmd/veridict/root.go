@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newRootCommand() *cobra.Command {
+	level := new(slog.LevelVar)
+	verbosity := 0
+	root := &cobra.Command{
+		Use:           "veridict",
+		Short:         "A Kubernetes Service proxy that dispatches with nftables verdict maps",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noArguments,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			if verbosity > 0 {
+				level.Set(slog.LevelDebug)
+			}
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log `level`: 0, or 1 and more for details")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(
+		newRunCommand(level),
+		newRenderCommand(level),
+		newVerifyCommand(level),
+		newCleanupCommand(level),
+		newDemoCommand(level),
+		newVersionCommand(),
+	)
+	return root
+}
+
+// newLogger logs to the standard error of the command.
+func newLogger(cmd *cobra.Command, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		return usagef("unknown command %q, see veridict help", args[0])
+	}
+	return usagef("unexpected argument %q", args[0])
+}
+
+// usageError is a mistake on the command line or in the configuration.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// errDrift ends verify when there are differences, which are its output.
+var errDrift = errors.New("the kernel differs from the manifests")
+
+// isQuiet says whether the error was reported already.
+func isQuiet(err error) bool {
+	_, ended := errors.AsType[exitCoder](err)
+	return ended || errors.Is(err, errDrift)
+}
+
+// exitCoder is the error of a process that ran in our place.
+type exitCoder interface {
+	error
+	ExitCode() int
+}
+
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if ended, ok := errors.AsType[exitCoder](err); ok {
+		return ended.ExitCode()
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return 2
+	}
+	return 1
+}
+
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}

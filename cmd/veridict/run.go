@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/veridict/veridict/control"
+	"github.com/veridict/veridict/control/config"
+	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/control/source"
+)
+
+func newRunCommand(level *slog.LevelVar) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run --manifests DIR",
+		Short: "Program the Services of a directory of manifests and follow its changes",
+		Long: `Program the Services of a directory of manifests and follow its changes.
+
+The rules stay in place when veridict ends; see cleanup.
+
+With --once -o json one object is printed. In it, services counts one for each
+port and IP family of a Service, endpoints counts an endpoint once for each of
+these that has it, programSeconds is the time from the state in memory to the
+state committed, and rejected lists everything that is not served as written.`,
+		Args: noArguments,
+	}
+	manifests := addManifestFlags(cmd)
+	output := addOutputFlag(cmd, "json")
+	once := cmd.Flags().Bool("once", false, "end as soon as everything is programmed")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if output.value != "" && !*once {
+			return usagef("-o needs --once")
+		}
+		logger := newLogger(cmd, level)
+		cfg, src, err := manifests.load(logger)
+		if err != nil {
+			return err
+		}
+		ctx := cmd.Context()
+		kernel, err := openKernel(ctx, cfg, logger)
+		if err != nil {
+			return err
+		}
+		defer kernel.close()
+		if *once {
+			return runOnce(ctx, cmd.OutOrStdout(), output.value, control.Options{
+				Config: cfg, Source: src, Syncer: kernel, Logger: logger,
+			})
+		}
+		return follow(ctx, cfg, src, kernel, logger)
+	}
+	return cmd
+}
+
+// follow runs until a signal comes, which is no error.
+func follow(ctx context.Context, cfg config.Config, src *source.Dir, kernel *kernel, logger *slog.Logger) error {
+	drift := make(chan struct{}, 1)
+	controller := control.New(control.Options{
+		Config: cfg, Source: src, Syncer: kernel, Logger: logger, Drift: drift,
+	})
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return kernel.watch(groupCtx, drift) })
+	group.Go(func() error { return controller.Run(groupCtx) })
+	err := group.Wait()
+	if ctx.Err() != nil {
+		logger.Info("ending, the rules stay in place")
+		return nil
+	}
+	if err == nil {
+		return errors.New("ended without being told to")
+	}
+	return err
+}
+
+// onceReport is what run --once prints with -o json.
+type onceReport struct {
+	// Services counts the ServicePorts programmed: one for each port and IP
+	// family of a Service.
+	Services int `json:"services"`
+	// Endpoints counts an endpoint once for each ServicePort that has it.
+	Endpoints int `json:"endpoints"`
+	Elements  int `json:"elements"`
+	Chains    int `json:"chains"`
+	Maps      int `json:"maps"`
+	// ProgramSeconds is from the state in memory to the state committed.
+	ProgramSeconds float64 `json:"programSeconds"`
+	// PeakRSSBytes is the peak resident memory of the process.
+	PeakRSSBytes int64 `json:"peakRSSBytes"`
+	// Rejected is everything that is not served as it was written.
+	Rejected []convert.Problem `json:"rejected"`
+}
+
+func runOnce(ctx context.Context, w io.Writer, format string, options control.Options) error {
+	result, err := control.New(options).RunOnce(ctx)
+	if err != nil {
+		return err
+	}
+	peak, err := peakRSS()
+	if err != nil {
+		return err
+	}
+	programmed := result.Report.Programmed
+	report := onceReport{
+		Services: programmed.ServicePorts, Endpoints: programmed.Endpoints, Elements: programmed.Elements,
+		Chains: programmed.Chains, Maps: programmed.Maps,
+		ProgramSeconds: result.Took.Seconds(), PeakRSSBytes: peak,
+		Rejected: append([]convert.Problem{}, result.Problems...),
+	}
+	if format == "json" {
+		return writeJSON(w, report)
+	}
+	_, err = fmt.Fprintf(w, "%d service ports with %d endpoints programmed in %s: %d elements, %d chains, %d maps; %d problems\n",
+		report.Services, report.Endpoints, result.Took.Round(time.Millisecond/10), report.Elements, report.Chains,
+		report.Maps, len(report.Rejected))
+	return err
+}
+
+// peakRSS returns the peak resident memory of this process in bytes.
+func peakRSS() (int64, error) {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		return 0, fmt.Errorf("read resource usage: %w", err)
+	}
+	return int64(usage.Maxrss) * 1024, nil
+}
+
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/veridict/veridict/compare/testbed"
+	"github.com/veridict/veridict/compare/testbed/testmain"
+)
+
+// isolateVariable makes the test binary a program that isolates itself.
+const isolateVariable = "VERIDICT_TEST_ISOLATE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(isolateVariable) != "" {
+		os.Exit(isolateItself())
+	}
+	os.Exit(testmain.Run(m))
+}
+
+// isolateItself prints the isolated process's network namespace and the files
+// in its /run, and ends with code 7.
+func isolateItself() int {
+	if !testbed.Isolated() {
+		err := testbed.Isolate(context.Background())
+		if exit, ok := errors.AsType[*testbed.ExitError](err); ok {
+			return exit.ExitCode()
+		}
+		fmt.Println(err)
+		return 1
+	}
+	if err := testbed.EnterIsolation(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	name, err := os.Readlink("/proc/self/ns/net")
+	files, dirErr := os.ReadDir("/run")
+	fmt.Println(name, err, files, dirErr)
+	return 7
+}

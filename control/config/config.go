@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"strings"
+	"time"
+
+	"github.com/veridict/veridict/dataplane"
+)
+
+// Config is what veridict needs to know, checked and complete.
+type Config struct {
+	// NodeName is the name of this node's object, in lower case.
+	NodeName string
+	Layout   Layout
+	// MinSyncPeriod is the least pause between two syncs; SyncPeriod is the
+	// longest pause before a failed one is tried again.
+	MinSyncPeriod, SyncPeriod time.Duration
+	// LocalDetector is how pods of this node are recognised. With NodeCIDR
+	// set, its CIDRs are those of the Node object.
+	LocalDetector dataplane.LocalDetector
+	NodeCIDR      bool
+	// MasqueradeAll masquerades all traffic to cluster IPs.
+	MasqueradeAll bool
+}
+
+// Layout names a kernel layout.
+type Layout string
+
+// The layouts, see ARCHITECTURE.md.
+const (
+	LayoutMarkFree Layout = "markfree"
+	LayoutCTMark   Layout = "ctmark"
+)
+
+// Invalid is the error for flags and files with mistakes, all of them at once.
+type Invalid struct {
+	// Where is the path of the file, or "flags".
+	Where string
+	// Mistakes each name the field.
+	Mistakes []string
+}
+
+// Error returns everything in one line.
+func (e *Invalid) Error() string { return e.Where + ": " + strings.Join(e.Mistakes, "; ") }

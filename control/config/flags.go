@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// Flags holds what stands on the command line.
+type Flags struct {
+	set              *pflag.FlagSet
+	configFile       string
+	nodeName         string
+	hostnameOverride string
+	layout           string
+	proxyMode        string
+	clusterCIDR      string
+	detectLocalMode  string
+	bridgeInterface  string
+	interfacePrefix  string
+	masqueradeAll    bool
+	syncPeriod       time.Duration
+	minSyncPeriod    time.Duration
+}
+
+// AddFlags adds the flags to a set. Those that kube-proxy has carry its names.
+func AddFlags(set *pflag.FlagSet) *Flags {
+	f := &Flags{set: set}
+	set.StringVar(&f.configFile, "config", "", "KubeProxyConfiguration `file`; it overrides most other flags")
+	set.StringVar(&f.nodeName, "node-name", "", "`name` of this node (default --hostname-override, or the host's name)")
+	set.StringVar(&f.layout, "layout", "", "kernel layout: markfree or ctmark (default markfree)")
+	set.StringVar(&f.hostnameOverride, "hostname-override", "", "`name` of this node instead of the host's name")
+	set.StringVar(&f.proxyMode, "proxy-mode", "", "nftables, the only mode there is, or empty")
+	set.StringVar(&f.clusterCIDR, "cluster-cidr", "", "`CIDR` of the pods, or one per family separated by a comma")
+	set.StringVar(&f.detectLocalMode, "detect-local-mode", "",
+		"how to recognise local pods: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix (default ClusterCIDR)")
+	set.StringVar(&f.bridgeInterface, "pod-bridge-interface", "", "bridge `interface` of the pods, for --detect-local-mode BridgeInterface")
+	set.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "",
+		"`prefix` of the names of the pods' interfaces, for --detect-local-mode InterfaceNamePrefix")
+	set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
+	set.DurationVar(&f.syncPeriod, "iptables-sync-period", defaultSyncPeriod, "longest pause before a failed sync is tried again")
+	set.DurationVar(&f.minSyncPeriod, "iptables-min-sync-period", defaultMinSyncPeriod, "least pause between two syncs")
+	return f
+}
+
+// alwaysCount are the flags that a file does not override.
+func alwaysCount(name string) bool {
+	return slices.Contains([]string{"config", "node-name", "layout", "hostname-override"}, name)
+}
+
+// ignored returns the flags that were given and that the file overrides.
+func (f *Flags) ignored(own func(name string) bool) []string {
+	var names []string
+	f.set.Visit(func(flag *pflag.Flag) {
+		if own(flag.Name) && !alwaysCount(flag.Name) {
+			names = append(names, "--"+flag.Name)
+		}
+	})
+	return names
+}
+
+// Load makes the configuration. Warnings are for the log. hostname is asked
+// for the node's name where nothing else tells. The error is an [Invalid] where
+// the input is to blame.
+func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) {
+	var warnings []string
+	in, own, where := f.kubeProxy(), veridictConfiguration{}, "flags"
+	if f.configFile != "" {
+		where = f.configFile
+		var err error
+		if in, own, err = readFile(f.configFile); err != nil {
+			return Config{}, nil, err
+		}
+		if names := f.ignored(isFileFlag); len(names) > 0 {
+			warnings = append(warnings, fmt.Sprintf("--config decides; ignored: %s", strings.Join(names, ", ")))
+		}
+	}
+	if f.hostnameOverride != "" {
+		in.HostnameOverride = f.hostnameOverride
+	}
+	if f.nodeName != "" {
+		in.HostnameOverride = f.nodeName
+	}
+	if f.layout != "" {
+		own.Layout = Layout(f.layout)
+	}
+	if strings.TrimSpace(in.HostnameOverride) == "" {
+		name, err := hostname()
+		if err != nil {
+			return Config{}, nil, fmt.Errorf("find the node's name (give --node-name): %w", err)
+		}
+		in.HostnameOverride = name
+	}
+	setDefaults(&in, &own)
+	config, mistakes := check(&in, &own)
+	if len(mistakes) > 0 {
+		return Config{}, nil, &Invalid{Where: where, Mistakes: mistakes}
+	}
+	return config, warnings, nil
+}
+
+// isFileFlag says whether a flag stands for a field of the file.
+func isFileFlag(name string) bool {
+	return slices.Contains([]string{
+		"proxy-mode", "cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix",
+		"masquerade-all", "iptables-sync-period", "iptables-min-sync-period",
+	}, name)
+}
+
+// kubeProxy is what the flags say, in the form of a file.
+func (f *Flags) kubeProxy() kubeproxy.KubeProxyConfiguration {
+	var in kubeproxy.KubeProxyConfiguration
+	in.Mode = kubeproxy.ProxyMode(f.proxyMode)
+	in.ClusterCIDR = f.clusterCIDR
+	in.DetectLocalMode = kubeproxy.LocalMode(f.detectLocalMode)
+	in.DetectLocal.BridgeInterface = f.bridgeInterface
+	in.DetectLocal.InterfaceNamePrefix = f.interfacePrefix
+	in.NFTables.MasqueradeAll = f.masqueradeAll
+	in.NFTables.SyncPeriod.Duration = f.syncPeriod
+	in.NFTables.MinSyncPeriod.Duration = f.minSyncPeriod
+	return in
+}

@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/veridict/veridict/control/config"
+	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/control/source"
+	"github.com/veridict/veridict/control/tracker"
+	"github.com/veridict/veridict/dataplane"
+	"github.com/veridict/veridict/dataplane/runner"
+)
+
+// Source is where objects come from.
+type Source interface {
+	// Load hands over all objects in one batch and returns.
+	Load(ctx context.Context, handle source.Handler) error
+	// Run hands over all objects and then what changes, until ctx is done.
+	Run(ctx context.Context, handle source.Handler) error
+}
+
+// Options are what a [Controller] is made of.
+type Options struct {
+	Config config.Config
+	Source Source
+	Syncer dataplane.Syncer
+	Logger *slog.Logger
+	// Clock is the system's clock if nil.
+	Clock runner.Clock
+	// Drift receives when somebody else has changed the dataplane. It may be
+	// nil.
+	Drift <-chan struct{}
+}
+
+// Controller keeps a dataplane equal to the objects of a source. It is used for
+// one Run or one RunOnce.
+type Controller struct {
+	o      Options
+	runner *runner.Runner
+
+	// mu is never held during a call of the Syncer.
+	mu       sync.Mutex
+	tracker  *tracker.Tracker
+	problems problemList
+	synced   bool
+	// reset says that the next call must hand over the whole state.
+	reset bool
+
+	// due belongs to the goroutine that syncs.
+	due time.Time
+}
+
+// New returns a controller that does nothing yet.
+func New(o Options) *Controller {
+	if o.Clock == nil {
+		o.Clock = runner.RealClock{}
+	}
+	c := &Controller{o: o, tracker: newTracker(o.Config), problems: problemList{logger: o.Logger}, reset: true}
+	c.runner = runner.New(runner.Options{
+		Run:         c.sync,
+		MinInterval: o.Config.MinSyncPeriod,
+		RetryMax:    o.Config.SyncPeriod,
+		Clock:       o.Clock,
+	})
+	return c
+}
+
+func newTracker(cfg config.Config) *tracker.Tracker {
+	return tracker.New(tracker.Options{
+		NodeName:      cfg.NodeName,
+		LocalDetector: cfg.LocalDetector,
+		NodeCIDR:      cfg.NodeCIDR,
+		MasqueradeAll: cfg.MasqueradeAll,
+	})
+}
+
+// Run follows the source until ctx is done, and then leaves the dataplane as it
+// is. The error is the cause of ctx, or the source's.
+func (c *Controller) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.o.Source.Run(ctx, c.handle) })
+	group.Go(func() error { return c.runner.Loop(ctx) })
+	group.Go(func() error { return c.followDrift(ctx) })
+	return group.Wait()
+}
+
+// handle takes a batch of the source.
+func (c *Controller) handle(batch source.Batch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tracker.Apply(batch.Changes)
+	c.problems.setObjects(batch.Problems, c.tracker.Problems())
+	if !batch.Synced {
+		return
+	}
+	if !c.synced && c.o.Config.NodeCIDR && !c.tracker.HasNode() {
+		c.o.Logger.Warn("no local pods are recognised until the Node is there", "node", c.o.Config.NodeName)
+	}
+	// A run without work would delay the next one that has some.
+	if !c.synced || c.tracker.Touched() {
+		c.runner.Trigger()
+	}
+	c.synced = true
+}
+
+// followDrift has everything programmed again at once, but not more often than
+// a sync may happen.
+func (c *Controller) followDrift(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.o.Drift:
+		}
+		c.mu.Lock()
+		c.reset = true
+		c.mu.Unlock()
+		c.runner.TriggerNow()
+		timer := c.o.Clock.NewTimer(c.o.Config.MinSyncPeriod)
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// work is what one sync has to hand over.
+type work struct {
+	reset  bool
+	state  dataplane.State
+	update dataplane.Update
+}
+
+// take returns the work that there is, and whether there is any.
+func (c *Controller) take() (work, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.synced {
+		return work{}, false
+	}
+	if c.reset {
+		c.reset = false
+		return work{reset: true, state: c.tracker.TakeState()}, true
+	}
+	update := c.tracker.Take()
+	housekeeping := !c.due.IsZero() && !c.o.Clock.Now().Before(c.due)
+	return work{update: update}, housekeeping || !update.Empty()
+}
+
+// sync is one run of the runner.
+func (c *Controller) sync(ctx context.Context) (time.Time, error) {
+	w, any := c.take()
+	if !any {
+		return c.due, nil
+	}
+	report, err := c.program(ctx, w)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return report.Due, nil
+}
+
+// program hands over the work. After an error the next work is a reset.
+func (c *Controller) program(ctx context.Context, w work) (dataplane.Report, error) {
+	start := c.o.Clock.Now()
+	var report dataplane.Report
+	var err error
+	if w.reset {
+		report, err = c.o.Syncer.Reset(ctx, w.state)
+	} else {
+		report, err = c.o.Syncer.Sync(ctx, w.update)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.reset = true
+		c.due = time.Time{}
+		if ctx.Err() == nil {
+			c.o.Logger.Error("cannot program the kernel, trying again with everything", "err", err)
+		}
+		return report, err
+	}
+	c.due = report.Due
+	c.problems.setRejected(report.Rejected)
+	level := slog.LevelInfo
+	if !w.reset && w.update.Empty() {
+		level = slog.LevelDebug
+	}
+	c.o.Logger.Log(ctx, level, "synced",
+		"services", report.Programmed.ServicePorts, "endpoints", report.Programmed.Endpoints,
+		"elements", report.ElementsSent, "ms", c.o.Clock.Now().Sub(start).Milliseconds())
+	return report, nil
+}
+
+// allProblems returns what is wrong now.
+func (c *Controller) allProblems() []convert.Problem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.problems.all()
+}

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/dataplane"
+)
+
+// problemList knows what is wrong and logs each problem once, when it appears.
+type problemList struct {
+	logger   *slog.Logger
+	objects  []convert.Problem
+	rejected []convert.Problem
+	logged   map[convert.Problem]struct{}
+}
+
+// setObjects replaces the problems of objects.
+func (l *problemList) setObjects(lists ...[]convert.Problem) {
+	l.objects = slices.Concat(lists...)
+	l.log()
+}
+
+// setRejected replaces what the kernel refused.
+func (l *problemList) setRejected(rejected []dataplane.Rejection) {
+	if len(rejected) == 0 && len(l.rejected) == 0 {
+		return
+	}
+	l.rejected = l.rejected[:0]
+	for _, r := range rejected {
+		name := convert.Name{Namespace: r.Key.Namespace, Name: r.Key.Name}
+		l.rejected = append(l.rejected, convert.Problem{
+			Object:  convert.Key{Kind: convert.KindService, Name: name}.String(),
+			Field:   "port " + r.Key.String(),
+			Message: "the kernel refused it: " + r.Err.Error(),
+		})
+	}
+	l.log()
+}
+
+// all returns all problems, sorted.
+func (l *problemList) all() []convert.Problem {
+	all := slices.Concat(l.objects, l.rejected)
+	slices.SortFunc(all, convert.Problem.Compare)
+	return all
+}
+
+func (l *problemList) log() {
+	logged := make(map[convert.Problem]struct{}, len(l.objects)+len(l.rejected))
+	for _, problem := range l.all() {
+		if _, known := l.logged[problem]; !known {
+			l.logger.Error("not served as written", attributes(problem)...)
+		}
+		logged[problem] = struct{}{}
+	}
+	l.logged = logged
+}
+
+func attributes(p convert.Problem) []any {
+	var attrs []any
+	for _, a := range []struct{ key, value string }{
+		{"file", p.File}, {"object", p.Object}, {"field", p.Field}, {"problem", p.Message},
+	} {
+		if a.value != "" {
+			attrs = append(attrs, slog.String(a.key, a.value))
+		}
+	}
+	return attrs
+}
