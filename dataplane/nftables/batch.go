@@ -25,23 +25,24 @@ type entry struct {
 }
 
 // run plans all transitions and sends them in transactions of at most
-// [Options].BatchElements elements, if none needs more at once. A transition that the kernel refuses is
-// rejected; the others are programmed. The error is one of those for which lost
-// is true, or about a deletion.
+// [Options].BatchElements elements, if none needs more at once. A transition that
+// the kernel refuses is rejected; the others are programmed. The error is one of
+// those for which lost is true, or about a deletion.
 func (s *Syncer) run(ctx context.Context, t *table, list []*transition, plan planner) error {
 	q := &queue{syncer: s, table: t, plan: plan}
 	for _, tr := range list {
 		for done := false; !done && !s.isRejected(tr); {
-			e := &entry{tr: tr, limit: s.options.BatchElements - q.size}
+			e := &entry{tr: tr, limit: s.options.BatchElements - len(q.ops)}
+			e.plan.ops = q.room()
 			done = plan(&e.plan, tr, e.limit)
-			fits := len(e.plan.ops) <= e.limit || q.size == 0
+			fits := len(e.plan.ops) <= e.limit || len(q.ops) == 0
 			if fits {
 				q.add(e)
 			} else {
 				e.plan.rollback()
 				done = false
 			}
-			if !fits || max(q.size, len(q.entries)) >= s.options.BatchElements {
+			if !fits || max(len(q.ops), len(q.entries)) >= s.options.BatchElements {
 				if err := q.send(ctx); err != nil {
 					return err
 				}
@@ -57,11 +58,14 @@ type queue struct {
 	syncer *Syncer
 	table  *table
 	plan   planner
-	// entries are those of the next transaction, with size operations.
+	// entries are those of the next transaction, and ops all that they do.
 	entries []*entry
-	size    int
+	ops     []op
 	// sending is the transaction under way, nil if there is none.
 	sending *transaction
+	// spare are the operations of a transaction that is over, to be
+	// overwritten: a start would leave tens of megabytes of them in garbage.
+	spare []op
 }
 
 // transaction is a number of entries on their way to the kernel.
@@ -76,17 +80,25 @@ type transaction struct {
 func (q *queue) add(e *entry) {
 	if len(e.plan.undo) > 0 {
 		q.entries = append(q.entries, e)
-		q.size += len(e.plan.ops)
+		q.ops = append(q.ops, e.plan.ops...)
 	}
 }
+
+// room returns the free part of ops. What is planned there stays where it is when
+// it is added.
+func (q *queue) room() []op { return q.ops[len(q.ops):] }
 
 // send starts the next transaction, after the one under way.
 func (q *queue) send(ctx context.Context) error {
 	if err := q.await(ctx); err != nil {
 		return err
 	}
-	tx := &transaction{entries: q.entries, ops: operations(q.entries), done: make(chan struct{})}
-	q.entries, q.size, q.sending = nil, 0, tx
+	// A socket belongs to the network namespace of the thread that opens it.
+	if err := q.syncer.kernel.open(ctx); err != nil {
+		return err
+	}
+	tx := &transaction{entries: q.entries, ops: q.ops, done: make(chan struct{})}
+	q.entries, q.ops, q.spare, q.sending = nil, q.spare[:0], nil, tx
 	go func() {
 		defer close(tx.done)
 		q.syncer.transact(ctx, q.table, tx)
@@ -99,9 +111,7 @@ func (q *queue) finish(ctx context.Context) error {
 	if err := q.await(ctx); err != nil {
 		return err
 	}
-	entries := q.entries
-	q.entries, q.size = nil, 0
-	return q.syncer.commit(ctx, q.table, entries, q.plan)
+	return q.syncer.commit(ctx, q.table, &transaction{entries: q.entries, ops: q.ops}, q.plan)
 }
 
 // await waits for the transaction under way. If it has failed, the entries
@@ -115,6 +125,7 @@ func (q *queue) await(ctx context.Context) error {
 	q.sending = nil
 	if tx.err == nil {
 		q.syncer.account(q.table, tx)
+		q.spare = tx.ops
 		return nil
 	}
 	rollback(q.entries)
@@ -122,7 +133,7 @@ func (q *queue) await(ctx context.Context) error {
 		return err
 	}
 	planned := q.entries
-	q.entries, q.size = nil, 0
+	q.entries, q.ops = nil, nil
 	for _, e := range planned {
 		if !q.syncer.isRejected(e.tr) {
 			q.plan(&e.plan, e.tr, e.limit)
@@ -132,18 +143,6 @@ func (q *queue) await(ctx context.Context) error {
 	return nil
 }
 
-func operations(entries []*entry) []op {
-	n := 0
-	for _, e := range entries {
-		n += len(e.plan.ops)
-	}
-	ops := make([]op, 0, n)
-	for _, e := range entries {
-		ops = append(ops, e.plan.ops...)
-	}
-	return ops
-}
-
 // rollback takes back entries that were not sent, or that the kernel refused.
 func rollback(entries []*entry) {
 	for _, e := range slices.Backward(entries) {
@@ -151,9 +150,8 @@ func rollback(entries []*entry) {
 	}
 }
 
-// commit sends the entries in one transaction and waits for it.
-func (s *Syncer) commit(ctx context.Context, t *table, entries []*entry, plan planner) error {
-	tx := &transaction{entries: entries, ops: operations(entries)}
+// commit sends a transaction and waits for it.
+func (s *Syncer) commit(ctx context.Context, t *table, tx *transaction, plan planner) error {
 	s.transact(ctx, t, tx)
 	if tx.err != nil {
 		return s.settleFailure(ctx, t, tx, plan)
@@ -203,14 +201,15 @@ func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, p
 		return nil
 	}
 	for _, half := range [][]*entry{tx.entries[:n/2], tx.entries[n/2:]} {
-		var planned []*entry
+		var again transaction
 		for _, e := range half {
 			if !s.isRejected(e.tr) {
 				plan(&e.plan, e.tr, e.limit)
-				planned = append(planned, e)
+				again.entries = append(again.entries, e)
+				again.ops = append(again.ops, e.plan.ops...)
 			}
 		}
-		if err := s.commit(ctx, t, planned, plan); err != nil {
+		if err := s.commit(ctx, t, &again, plan); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ func Cleanup(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	k := &netlinkKernel{own: newOwnership()}
 	defer func() { err = errors.Join(err, k.close()) }()
-	conn, err := k.open(ctx)
+	conn, err := k.connection(ctx)
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}

@@ -385,3 +385,6 @@ func (t *fakeTable) put(o op) {
 
 // close is part of kernel.
 func (k *Fake) close() error { return nil }
+
+// open is part of kernel.
+func (k *Fake) open(ctx context.Context) error { return ctx.Err() }

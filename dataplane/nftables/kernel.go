@@ -16,6 +16,9 @@ import (
 // kernel is what the Syncer needs of the kernel. Every method is about the table
 // of one family; all are bounded by ctx.
 type kernel interface {
+	// open connects the calling thread's network namespace, unless that is
+	// done. The other methods do so too.
+	open(ctx context.Context) error
 	// objects lists the chains and sets of the table, without rules and
 	// elements. A table that does not exist has none.
 	objects(ctx context.Context, f family) (objects, error)

@@ -59,8 +59,14 @@ func tableFamily(f family) nftables.TableFamily {
 	return nftables.TableFamilyIPv4
 }
 
-// open returns the connection with its deadline set.
-func (k *netlinkKernel) open(ctx context.Context) (*nftables.Conn, error) {
+// open is part of kernel.
+func (k *netlinkKernel) open(ctx context.Context) error {
+	_, err := k.connection(ctx)
+	return err
+}
+
+// connection returns the connection with its deadline set.
+func (k *netlinkKernel) connection(ctx context.Context) (*nftables.Conn, error) {
 	if k.conn == nil {
 		conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 			k.socket = c
@@ -142,7 +148,7 @@ func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if _, err := k.open(ctx); err != nil {
+	if err := k.open(ctx); err != nil {
 		return err
 	}
 	if err := k.send(f, ops); err != nil {
@@ -186,7 +192,7 @@ func (k *netlinkKernel) send(f family, ops []op) error {
 
 // objects is part of kernel.
 func (k *netlinkKernel) objects(ctx context.Context, f family) (objects, error) {
-	conn, err := k.open(ctx)
+	conn, err := k.connection(ctx)
 	if err != nil {
 		return objects{}, err
 	}

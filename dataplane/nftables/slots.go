@@ -26,9 +26,6 @@ func (s slots) plan(want []netip.AddrPort) []slotChange {
 	if s.leadsTo(want) {
 		return nil
 	}
-	if len(s) == 0 {
-		return appended(want)
-	}
 	missing := make(map[netip.AddrPort]struct{}, len(want))
 	for _, ep := range want {
 		missing[ep] = struct{}{}
@@ -54,15 +51,6 @@ func (s slots) plan(want []netip.AddrPort) []slotChange {
 			change.old = s[change.bucket]
 		}
 		changes = append(changes, change)
-	}
-	return changes
-}
-
-// appended is the plan of a VIP that has no rows.
-func appended(want []netip.AddrPort) []slotChange {
-	changes := make([]slotChange, len(want))
-	for i, ep := range want {
-		changes[i] = slotChange{bucket: uint32(i), new: ep}
 	}
 	return changes
 }

@@ -218,6 +218,16 @@ func fitting(changes []slotChange, limit int) int {
 	return len(changes)
 }
 
+// planFirstRows adds to p the rows of a VIP that has none: what a start does for
+// every VIP.
+func (t *table) planFirstRows(p *plan, tr *transition) {
+	rows := addrs(tr.to.Endpoints)
+	for i, endpoint := range rows {
+		p.add(t.layout.row(tr.vip, uint32(i), endpoint))
+	}
+	t.frontend(p, tr.vip).slots = rows
+}
+
 func (t *table) slotsOf(vip dataplane.VIP) slots {
 	if f := t.frontends[vip]; f != nil {
 		return f.slots
