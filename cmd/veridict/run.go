@@ -10,11 +10,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/veridict/veridict/control"
 	"github.com/veridict/veridict/control/config"
@@ -127,13 +128,23 @@ func runOnce(ctx context.Context, w io.Writer, format string, options control.Op
 	return err
 }
 
-// peakRSS returns the peak resident memory of this process in bytes.
+// peakRSS returns the peak resident memory of this process in bytes. getrusage
+// would count that of the parent, too, from before exec.
 func peakRSS() (int64, error) {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
 		return 0, fmt.Errorf("read resource usage: %w", err)
 	}
-	return int64(usage.Maxrss) * 1024, nil
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			var kib int64
+			if _, err := fmt.Sscanf(value, "%d kB", &kib); err != nil {
+				return 0, fmt.Errorf("read resource usage %q: %w", line, err)
+			}
+			return kib * 1024, nil
+		}
+	}
+	return 0, errors.New("read resource usage: no VmHWM in /proc/self/status")
 }
 
 func writeJSON(w io.Writer, value any) error {

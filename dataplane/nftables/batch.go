@@ -170,8 +170,15 @@ func (s *Syncer) transact(ctx context.Context, t *table, tx *transaction) {
 	tx.took = time.Since(start)
 }
 
-// account counts a transaction that the kernel has run.
+// account counts a transaction that the kernel has run. Only now does the time
+// begin that surplus rows stay: the kernel may have kept the transaction waiting.
 func (s *Syncer) account(t *table, tx *transaction) {
+	trimAt := s.options.Now().Add(s.options.SurplusDelay)
+	for _, e := range tx.entries {
+		if e.plan.surplus {
+			t.trimAt(e.tr.vip, trimAt)
+		}
+	}
 	if len(tx.ops) == 0 {
 		return
 	}
@@ -252,8 +259,7 @@ func (s *Syncer) reject(t *table, tr *transition, err error) {
 	s.log.Error("the kernel refused a ServicePort; the others are programmed, this one is tried again",
 		"servicePort", tr.to.Key.String(), "err", err, "retryIn", delay)
 	// Rows may be there already that no verdict leads to.
-	var p plan
-	t.planTrimAt(&p, tr.vip, s.options.Now().Add(s.options.SurplusDelay))
+	t.trimAt(tr.vip, s.options.Now().Add(s.options.SurplusDelay))
 }
 
 func (s *Syncer) isRejected(tr *transition) bool {

@@ -43,7 +43,9 @@ const (
 	clusterIPs          = "cluster-ips"
 	hairpinConnections  = "hairpin-connections"
 	markedEndpoints     = "endpoints"
-	endpointsPrefix     = "endpoints-"
+	endpointsTCP        = "endpoints-tcp"
+	endpointsUDP        = "endpoints-udp"
+	endpointsSCTP       = "endpoints-sctp"
 	clusterPrefix       = "cluster-"
 	rejectChain         = "reject-chain"
 	missedChain         = "missed"
@@ -70,7 +72,14 @@ func (l Layout) endpointsMap(protocol dataplane.Protocol) string {
 	if l == CTMark {
 		return markedEndpoints
 	}
-	return endpointsPrefix + protocol.String()
+	switch protocol {
+	case dataplane.TCP:
+		return endpointsTCP
+	case dataplane.UDP:
+		return endpointsUDP
+	default:
+		return endpointsSCTP
+	}
 }
 
 // endpointsMaps returns the declarations of all maps that hold rows.

@@ -75,7 +75,7 @@ func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServiceP
 	if err := s.deleteElements(ctx, t, leftover.elements); err != nil {
 		return err
 	}
-	if err := s.program(ctx, t, list); err != nil {
+	if err := s.run(ctx, t, list, s.publisher(t)); err != nil {
 		return err
 	}
 	if err := s.run(ctx, t, []*transition{{}}, leftover.release(t)); err != nil {

@@ -169,14 +169,7 @@ func (s *Syncer) settle(retried []*rejected) {
 // program takes the transitions to the kernel: in one transaction if they are
 // few, else all rows first and then all verdicts, in bounded transactions.
 func (s *Syncer) program(ctx context.Context, t *table, list []*transition) error {
-	trimAt := s.options.Now().Add(s.options.SurplusDelay)
-	publish := func(p *plan, tr *transition, _ int) bool {
-		t.planPublish(p, tr, trimAt)
-		if s.options.SurplusDelay < 0 {
-			t.planTrim(p, tr.vip, dataplane.MaxEndpoints)
-		}
-		return true
-	}
+	publish := s.publisher(t)
 	if s.size(list) <= s.options.BatchElements {
 		return s.run(ctx, t, list, func(p *plan, tr *transition, limit int) bool {
 			t.planRows(p, tr, dataplane.MaxEndpoints)
@@ -187,6 +180,17 @@ func (s *Syncer) program(ctx context.Context, t *table, list []*transition) erro
 		return err
 	}
 	return s.run(ctx, t, list, publish)
+}
+
+// publisher returns the planner of all but the rows.
+func (s *Syncer) publisher(t *table) planner {
+	return func(p *plan, tr *transition, _ int) bool {
+		t.planPublish(p, tr)
+		if s.options.SurplusDelay < 0 {
+			t.planTrim(p, tr.vip, dataplane.MaxEndpoints)
+		}
+		return true
+	}
 }
 
 // size returns an upper bound of the operations that the transitions need.

@@ -87,6 +87,9 @@ type op struct {
 type plan struct {
 	ops  []op
 	undo []func()
+	// surplus says that the VIP has rows which are no longer needed a while
+	// after the transaction.
+	surplus bool
 }
 
 func (p *plan) add(e element)    { p.ops = append(p.ops, op{element: e}) }
@@ -106,7 +109,7 @@ func (p *plan) rollback() {
 	for _, undo := range slices.Backward(p.undo) {
 		undo()
 	}
-	p.ops, p.undo = nil, nil
+	*p = plan{}
 }
 
 // newTable returns an empty table that size ServicePorts are expected in.
@@ -189,6 +192,10 @@ func (t *table) planRows(p *plan, tr *transition, limit int) (done bool) {
 	if tr.to == nil || len(tr.to.Endpoints) == 0 {
 		return true
 	}
+	if len(tr.to.Endpoints) <= limit && len(t.slotsOf(tr.vip)) == 0 {
+		t.planFirstRows(p, tr)
+		return true
+	}
 	changes := t.slotsOf(tr.vip).plan(addrs(tr.to.Endpoints))
 	n := fitting(changes, limit)
 	done = n == len(changes)
@@ -250,7 +257,7 @@ func (t *table) planSlots(p *plan, f *frontend, vip dataplane.VIP, changes []slo
 
 // planPublish adds to p everything but the rows: the verdict of the VIP, and the
 // sets that other rules look into. The rows have to be there.
-func (t *table) planPublish(p *plan, tr *transition, trimAt time.Time) {
+func (t *table) planPublish(p *plan, tr *transition) {
 	f := t.frontend(p, tr.vip)
 	want := frontend{}
 	if tr.to != nil {
@@ -271,8 +278,7 @@ func (t *table) planPublish(p *plan, tr *transition, trimAt time.Time) {
 	t.planHairpins(p, tr.vip.Protocol, f.local, want.local)
 	t.planOwner(p, tr.vip, f.owner, want.owner)
 	if len(f.slots) > want.published || tr.to == nil {
-		f.trimAt = trimAt
-		t.planTrimAt(p, tr.vip, trimAt)
+		p.surplus = true
 	}
 	t.planEndpoints(p, want.published-max(before, 0))
 	f.owner, f.claimed, f.local = want.owner, want.claimed, want.local
@@ -286,11 +292,12 @@ func (t *table) planEndpoints(p *plan, more int) {
 	}
 }
 
-// planTrimAt makes an appointment for planTrim.
-func (t *table) planTrimAt(p *plan, vip dataplane.VIP, at time.Time) {
-	before := len(t.trims)
-	t.trims = append(t.trims, trim{vip: vip, at: at})
-	p.onUndo(func() { t.trims = t.trims[:before] })
+// trimAt makes an appointment to remove the surplus rows of a VIP.
+func (t *table) trimAt(vip dataplane.VIP, at time.Time) {
+	if f := t.frontends[vip]; f != nil {
+		f.trimAt = at
+		t.trims = append(t.trims, trim{vip: vip, at: at})
+	}
 }
 
 func (t *table) planVerdict(p *plan, f *frontend, vip dataplane.VIP, n int) {
