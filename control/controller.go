@@ -162,7 +162,7 @@ func (c *Controller) sync(ctx context.Context) (time.Time, error) {
 	if !any {
 		return c.due, nil
 	}
-	report, err := c.program(ctx, w)
+	report, err := c.program(ctx, &w)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -170,15 +170,9 @@ func (c *Controller) sync(ctx context.Context) (time.Time, error) {
 }
 
 // program hands over the work. After an error the next work is a reset.
-func (c *Controller) program(ctx context.Context, w work) (dataplane.Report, error) {
+func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, error) {
 	start := c.o.Clock.Now()
-	var report dataplane.Report
-	var err error
-	if w.reset {
-		report, err = c.o.Syncer.Reset(ctx, w.state)
-	} else {
-		report, err = c.o.Syncer.Sync(ctx, w.update)
-	}
+	report, err := c.call(ctx, w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -199,6 +193,16 @@ func (c *Controller) program(ctx context.Context, w work) (dataplane.Report, err
 		"services", report.Programmed.ServicePorts, "endpoints", report.Programmed.Endpoints,
 		"elements", report.ElementsSent, "ms", c.o.Clock.Now().Sub(start).Milliseconds())
 	return report, nil
+}
+
+// call hands the work to the Syncer and lets go of the state, which is large.
+func (c *Controller) call(ctx context.Context, w *work) (dataplane.Report, error) {
+	if !w.reset {
+		return c.o.Syncer.Sync(ctx, w.update)
+	}
+	state := w.state
+	w.state = dataplane.State{}
+	return c.o.Syncer.Reset(ctx, state)
 }
 
 // allProblems returns what is wrong now.

@@ -38,7 +38,7 @@ func (c *Controller) RunOnce(ctx context.Context) (Result, error) {
 	}
 	w, _ := c.take()
 	start := c.o.Clock.Now()
-	report, err := c.program(ctx, w)
+	report, err := c.program(ctx, &w)
 	if err != nil {
 		return Result{}, fmt.Errorf("program the kernel: %w", err)
 	}
@@ -63,7 +63,7 @@ func (c *Controller) tidy(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-timer.C():
 		}
-		if _, err := c.program(ctx, work{}); err != nil {
+		if _, err := c.program(ctx, &work{}); err != nil {
 			return err
 		}
 	}

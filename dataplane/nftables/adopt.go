@@ -112,6 +112,9 @@ func (t *table) found(vip dataplane.VIP) *frontend {
 // abandoned returns transitions for the VIPs in the kernel that none of list is
 // about.
 func (t *table) abandoned(list []*transition) []*transition {
+	if len(t.frontends) == 0 {
+		return nil
+	}
 	wanted := make(map[dataplane.VIP]struct{}, len(list))
 	for _, tr := range list {
 		wanted[tr.vip] = struct{}{}

@@ -264,24 +264,22 @@ func (s *Syncer) isRejected(tr *transition) bool {
 
 // retries forgets the rejected transitions that the update makes obsolete, and
 // returns the VIPs that they were about and the other transitions that are due.
+// A VIP passes on only in an update that names the ServicePort that wanted it.
 func (s *Syncer) retries(update *dataplane.Update, now time.Time) (due []*rejected, calledOff []dataplane.VIP) {
 	if len(s.rejected) == 0 {
 		return nil, nil
 	}
 	keys := make(map[dataplane.ServicePortKey]struct{}, len(update.Removed)+len(update.Changed))
-	vips := make(map[dataplane.VIP]struct{}, len(update.Changed))
 	for _, key := range update.Removed {
 		keys[key] = struct{}{}
 	}
 	for i := range update.Changed {
 		keys[update.Changed[i].Key] = struct{}{}
-		vips[update.Changed[i].VIP()] = struct{}{}
 	}
 	for vip, r := range s.rejected {
-		_, byKey := keys[r.tr.to.Key]
-		_, byVIP := vips[vip]
+		_, obsolete := keys[r.tr.to.Key]
 		switch {
-		case byKey || byVIP:
+		case obsolete:
 			delete(s.rejected, vip)
 			calledOff = append(calledOff, vip)
 		case !r.at.After(now):

@@ -19,9 +19,10 @@
 //
 // Rows are added before a verdict needs them and removed a while after no
 // verdict does, so a packet whose lookups race a commit finds its row. The cost
-// of [Syncer.Sync] is in proportion to the update. No transaction holds more
-// than [Options].BatchElements elements, unless a single change is larger.
-// Only the two tables named veridict are ever written.
+// of [Syncer.Sync] is in proportion to the update. A transaction is closed when it
+// holds [Options].BatchElements elements; it holds more only because what
+// publishes one ServicePort stays together. Only the two tables named veridict are
+// ever written.
 //
 // An element that the kernel refuses is found and reported as a rejection of
 // its ServicePort; the others are programmed. All other errors mean that

@@ -21,7 +21,9 @@ import (
 // tables of both families, runs transactions as a whole or not at all, and
 // refuses what the kernel refuses with the kernel's error numbers: a key that is
 // there with another value, a key, set or chain that is not there, a chain that
-// is still in use. It is not safe for concurrent use.
+// is still in use. It is not safe for concurrent use. Its functions are called one
+// at a time and never after the call of the Syncer has returned, but not always by
+// the goroutine that made that call.
 type Fake struct {
 	// Refuse is asked before each transaction, if set; its error, which should
 	// wrap a syscall.Errno, makes the transaction fail.

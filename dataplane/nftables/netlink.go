@@ -36,6 +36,8 @@ type netlinkKernel struct {
 	own    *ownership
 
 	encoder encoder
+	// sequence is the number of the next message.
+	sequence uint32
 }
 
 func newNetlinkKernel() (*netlinkKernel, error) {
@@ -143,7 +145,7 @@ func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
 	if _, err := k.open(ctx); err != nil {
 		return err
 	}
-	if err := k.send(k.encoder.transaction(f, ops)); err != nil {
+	if err := k.send(f, ops); err != nil {
 		// More answers may be on their way; nobody must take them for
 		// answers to the next transaction.
 		return errors.Join(err, k.close())
@@ -153,12 +155,22 @@ func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
 
 // send sends a transaction and waits for the answer to its last message of
 // elements. Before that the kernel only tells what went wrong.
-func (k *netlinkKernel) send(messages []netlink.Message) error {
-	sent, err := k.socket.SendMessages(messages)
+func (k *netlinkKernel) send(f family, ops []op) error {
+	data, n := k.encoder.transaction(f, ops, k.sequence)
+	k.sequence += n
+	last := k.sequence - 2
+	raw, err := k.socket.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("send transaction: %w", err)
 	}
-	last := sent[len(sent)-2].Header.Sequence
+	var sendErr error
+	err = raw.Write(func(fd uintptr) bool {
+		sendErr = unix.Sendto(int(fd), data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		return !errors.Is(sendErr, unix.EAGAIN)
+	})
+	if err := errors.Join(err, sendErr); err != nil {
+		return fmt.Errorf("send transaction: %w", err)
+	}
 	for {
 		answers, err := k.socket.Receive()
 		if err != nil {

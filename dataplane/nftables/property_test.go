@@ -271,6 +271,21 @@ func (h *history) compareCounts(rt *rapid.T) {
 	if got.ServicePorts != len(h.state.ServicePorts) || got.Endpoints != endpoints {
 		rt.Fatalf("report has %d ServicePorts and %d endpoints, the state %d and %d", got.ServicePorts, got.Endpoints, len(h.state.ServicePorts), endpoints)
 	}
+	frontends, users := 0, 0
+	for _, t := range h.syncer.tables {
+		frontends += len(t.frontends)
+		for _, state := range t.dispatch {
+			users += state.users
+		}
+		for _, sp := range ofFamily(sorted(h.state), t.family) {
+			if len(sp.Endpoints) > 0 {
+				users--
+			}
+		}
+	}
+	if frontends != len(h.state.ServicePorts) || users != 0 {
+		rt.Fatalf("memory has %d frontends for %d ServicePorts, and %d users of dispatch chains too many", frontends, len(h.state.ServicePorts), users)
+	}
 }
 
 // verify compares sets and elements as Verify does.

@@ -199,3 +199,18 @@ func TestLeftoversThatStay(t *testing.T) {
 		t.Errorf("%d elements left, want none", report.Programmed.Elements)
 	}
 }
+
+// Rows that were added before one was refused do not wait for the next try.
+func TestRowsOfARejectedServicePortLeave(t *testing.T) {
+	r := newRig(t, Options{BatchElements: 1})
+	r.fake.Refuse = refusing("10.9.9.9 . 8080")
+	report := r.change(servicePort("web", webVIP, append(remote(0, 2), "10.9.9.9:8080")...))
+	if len(report.Rejected) != 1 || report.Programmed.Elements != 2 {
+		t.Fatalf("rejected %v, %d elements, want one rejection and two rows", report.Rejected, report.Programmed.Elements)
+	}
+	r.clock.time = report.Due
+	report = r.sync(dataplane.Update{})
+	if report.Programmed.Elements != 0 {
+		t.Errorf("%d elements when the rows were due, want none", report.Programmed.Elements)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/veridict/veridict/dataplane"
 )
@@ -28,8 +29,12 @@ func Render(w io.Writer, options Options, state dataplane.State) error {
 	return nil
 }
 
+// ofFamily returns the ServicePorts of one family of a sorted list: IPv4
+// addresses sort before IPv6 addresses.
 func ofFamily(list []dataplane.ServicePort, f family) []dataplane.ServicePort {
-	return slices.DeleteFunc(list, func(sp dataplane.ServicePort) bool { return sp.Key.Family != f.id })
+	first := sort.Search(len(list), func(i int) bool { return list[i].Key.Family >= f.id })
+	end := sort.Search(len(list), func(i int) bool { return list[i].Key.Family > f.id })
+	return list[first:end]
 }
 
 func renderTable(out *bufio.Writer, f family, layout Layout, settings *dataplane.Settings, list []dataplane.ServicePort) {

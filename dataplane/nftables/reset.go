@@ -20,11 +20,12 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	s.begin()
 	s.tables = nil
 	s.rejected = make(map[dataplane.VIP]*rejected)
-	update := dataplane.Update{Changed: sorted(state)}
+	ports, settings := sorted(state), state.Settings
 	var tables []*table
 	for _, f := range families() {
-		t := newTable(f, s.options.Layout, &state.Settings)
-		if err := s.reset(ctx, t, &update); err != nil {
+		list := ofFamily(ports, f)
+		t := newTable(f, s.options.Layout, &settings, len(list))
+		if err := s.reset(ctx, t, list); err != nil {
 			return s.report, fmt.Errorf("reset table %s %s: %w", f.ip, tableName, err)
 		}
 		tables = append(tables, t)
@@ -45,7 +46,7 @@ func sorted(state dataplane.State) []dataplane.ServicePort {
 	return list
 }
 
-func (s *Syncer) reset(ctx context.Context, t *table, update *dataplane.Update) error {
+func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServicePort) error {
 	found, err := s.prepare(ctx, t)
 	if err != nil {
 		return err
@@ -54,7 +55,10 @@ func (s *Syncer) reset(ctx context.Context, t *table, update *dataplane.Update) 
 	if err != nil {
 		return err
 	}
-	list := pointers(t.transitions(update))
+	list := make([]*transition, 0, len(ports))
+	for i := range ports {
+		list = append(list, &transition{vip: ports[i].VIP(), to: &ports[i]})
+	}
 	list = append(list, t.abandoned(list)...)
 	if err := s.addDispatch(ctx, t, t.missingDispatch(list)); err != nil {
 		return err

@@ -297,6 +297,17 @@ func TestVIPsPassOn(t *testing.T) {
 				if diff := cmp.Diff(dumpOf(fresh), dumpOf(r.fake)); diff != "" {
 					t.Errorf("tables (-fresh +got):\n%s", diff)
 				}
+				if report.Programmed.ServicePorts != len(tc.want) {
+					t.Errorf("report has %d ServicePorts, want %d", report.Programmed.ServicePorts, len(tc.want))
+				}
+				r.fake.Committed = look
+				for _, sp := range tc.want {
+					report = r.sync(dataplane.Update{Removed: []dataplane.ServicePortKey{sp.Key}})
+				}
+				r.clock.time = report.Due
+				if report = r.sync(dataplane.Update{}); report.Programmed.Elements != 0 {
+					t.Errorf("%d elements after all were removed, want none", report.Programmed.Elements)
+				}
 			})
 		}
 	}

@@ -33,7 +33,7 @@ type Options struct {
 	// that stops using it.
 	ChainDelay time.Duration
 	// BatchElements is the number of elements after which a transaction is
-	// closed. 4,000 if zero, about 20 ms of the kernel's commit lock.
+	// closed. 2,000 if zero, about 10 ms of the kernel's commit lock.
 	BatchElements int
 	// Now is time.Now if nil.
 	Now func() time.Time
@@ -43,7 +43,7 @@ func (o Options) withDefaults() Options {
 	o.Layout = cmp.Or(o.Layout, MarkFree)
 	o.SurplusDelay = cmp.Or(o.SurplusDelay, 100*time.Millisecond)
 	o.ChainDelay = cmp.Or(o.ChainDelay, time.Minute)
-	o.BatchElements = cmp.Or(o.BatchElements, 4000)
+	o.BatchElements = cmp.Or(o.BatchElements, 2000)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

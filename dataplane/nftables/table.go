@@ -92,6 +92,15 @@ type plan struct {
 func (p *plan) add(e element)    { p.ops = append(p.ops, op{element: e}) }
 func (p *plan) delete(e element) { p.ops = append(p.ops, op{element: e, delete: true}) }
 
+// onUndo has rollback call undo, before what was planned earlier is taken back.
+func (p *plan) onUndo(undo func()) {
+	if p.undo == nil {
+		const usual = 8
+		p.undo = make([]func(), 0, usual)
+	}
+	p.undo = append(p.undo, undo)
+}
+
 // rollback makes the table what it was before the plan.
 func (p *plan) rollback() {
 	for _, undo := range slices.Backward(p.undo) {
@@ -100,12 +109,13 @@ func (p *plan) rollback() {
 	p.ops, p.undo = nil, nil
 }
 
-func newTable(f family, layout Layout, settings *dataplane.Settings) *table {
+// newTable returns an empty table that size ServicePorts are expected in.
+func newTable(f family, layout Layout, settings *dataplane.Settings, size int) *table {
 	return &table{
 		family: f, layout: layout, structure: newRuleset(f, layout, settings),
-		frontends:  make(map[dataplane.VIP]*frontend),
-		vips:       make(map[dataplane.ServicePortKey]dataplane.VIP),
-		clusterIPs: make(map[netip.Addr]int),
+		frontends:  make(map[dataplane.VIP]*frontend, size),
+		vips:       make(map[dataplane.ServicePortKey]dataplane.VIP, size),
+		clusterIPs: make(map[netip.Addr]int, size),
 		hairpins:   make(map[hairpin]int),
 		dispatch:   make(map[int]*dispatchState),
 	}
@@ -116,8 +126,9 @@ func newTable(f family, layout Layout, settings *dataplane.Settings) *table {
 // it is never without a verdict. Of VIPs that were rejected and are called off,
 // the kernel may hold what they were before; nobody wants that any more.
 func (t *table) transitions(update *dataplane.Update, calledOff ...dataplane.VIP) []transition {
-	var order []dataplane.VIP
-	to := make(map[dataplane.VIP]*dataplane.ServicePort)
+	size := len(update.Changed) + len(update.Removed)
+	order := make([]dataplane.VIP, 0, size)
+	to := make(map[dataplane.VIP]*dataplane.ServicePort, size)
 	touch := func(vip dataplane.VIP, sp *dataplane.ServicePort) {
 		old, seen := to[vip]
 		if !seen {
@@ -163,11 +174,11 @@ func (t *table) frontend(p *plan, vip dataplane.VIP) *frontend {
 	if f == nil {
 		f = &frontend{}
 		t.frontends[vip] = f
-		p.undo = append(p.undo, func() { delete(t.frontends, vip) })
+		p.onUndo(func() { delete(t.frontends, vip) })
 		return f
 	}
 	before := *f
-	p.undo = append(p.undo, func() { *f = before })
+	p.onUndo(func() { *f = before })
 	return f
 }
 
@@ -215,6 +226,7 @@ func (t *table) slotsOf(vip dataplane.VIP) slots {
 }
 
 func (t *table) planSlots(p *plan, f *frontend, vip dataplane.VIP, changes []slotChange) {
+	p.ops = slices.Grow(p.ops, len(changes))
 	for _, c := range changes {
 		if c.old.IsValid() {
 			p.delete(t.layout.row(vip, c.bucket, netip.AddrPort{}))
@@ -252,17 +264,23 @@ func (t *table) planPublish(p *plan, tr *transition, trimAt time.Time) {
 		f.trimAt = trimAt
 		t.planTrimAt(p, tr.vip, trimAt)
 	}
-	t.endpoints += want.published - max(f.published, 0)
-	p.undo = append(p.undo, func() { t.endpoints -= want.published - max(before, 0) })
+	t.planEndpoints(p, want.published-max(before, 0))
 	f.owner, f.claimed, f.local = want.owner, want.claimed, want.local
 	f.published, f.rejects = want.published, want.rejects
+}
+
+func (t *table) planEndpoints(p *plan, more int) {
+	if more != 0 {
+		t.endpoints += more
+		p.onUndo(func() { t.endpoints -= more })
+	}
 }
 
 // planTrimAt makes an appointment for planTrim.
 func (t *table) planTrimAt(p *plan, vip dataplane.VIP, at time.Time) {
 	before := len(t.trims)
 	t.trims = append(t.trims, trim{vip: vip, at: at})
-	p.undo = append(p.undo, func() { t.trims = t.trims[:before] })
+	p.onUndo(func() { t.trims = t.trims[:before] })
 }
 
 func (t *table) planVerdict(p *plan, f *frontend, vip dataplane.VIP, n int) {
@@ -282,11 +300,11 @@ func (t *table) planVerdict(p *plan, f *frontend, vip dataplane.VIP, n int) {
 func (t *table) planUse(p *plan, old, n int) {
 	if state := t.dispatch[old]; state != nil {
 		state.users--
-		p.undo = append(p.undo, func() { state.users++ })
+		p.onUndo(func() { state.users++ })
 	}
 	if state := t.dispatch[n]; state != nil {
 		state.users++
-		p.undo = append(p.undo, func() { state.users-- })
+		p.onUndo(func() { state.users-- })
 	}
 }
 
@@ -329,32 +347,32 @@ func count[K comparable](p *plan, users map[K]int, key K, add bool, toElement fu
 		}
 	}
 	set(after)
-	p.undo = append(p.undo, func() { set(before) })
+	p.onUndo(func() { set(before) })
 	if before == 0 || after == 0 {
 		p.ops = append(p.ops, op{toElement(key), !add})
 	}
 }
 
+// planOwner passes the VIP from one ServicePort to another. The zero key stands
+// for none.
 func (t *table) planOwner(p *plan, vip dataplane.VIP, old, want dataplane.ServicePortKey) {
 	if old == want {
 		return
 	}
-	saved, had := t.vips[want]
+	none := dataplane.ServicePortKey{}
 	if t.vips[old] == vip {
 		delete(t.vips, old)
-		p.undo = append(p.undo, func() { t.vips[old] = vip })
+		p.onUndo(func() { t.vips[old] = vip })
 	}
-	if want == (dataplane.ServicePortKey{}) {
+	if want == none {
 		return
 	}
+	if saved, ok := t.vips[want]; ok {
+		p.onUndo(func() { t.vips[want] = saved })
+	} else {
+		p.onUndo(func() { delete(t.vips, want) })
+	}
 	t.vips[want] = vip
-	p.undo = append(p.undo, func() {
-		if had {
-			t.vips[want] = saved
-		} else {
-			delete(t.vips, want)
-		}
-	})
 }
 
 // planTrim adds to p the removal of at most limit surplus rows of the VIP, and
@@ -370,7 +388,7 @@ func (t *table) planTrim(p *plan, vip dataplane.VIP, limit int) (done bool) {
 	f.slots = f.slots[:len(f.slots)-trailingHoles(f.slots)]
 	if len(f.slots) == 0 && f.unused() {
 		delete(t.frontends, vip)
-		p.undo = append(p.undo, func() { t.frontends[vip] = f })
+		p.onUndo(func() { t.frontends[vip] = f })
 	}
 	return done
 }

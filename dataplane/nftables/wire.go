@@ -6,7 +6,6 @@ package nftables
 import (
 	"encoding/binary"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,35 +19,64 @@ const elementsPerMessage = 400
 // times its size in garbage, as google/nftables v0.3.0 does.
 type encoder struct {
 	buf []byte
-	// bounds are where each message's data ends in buf.
-	bounds []int
 }
 
-// transaction returns the messages of ops. Deletions go first, so that a value is
-// replaced by deleting and adding its element. The messages are valid until the
+// transaction returns the messages of ops, one behind the other, and the number
+// of messages. They are numbered from first. Deletions go first, so that a value
+// is replaced by deleting and adding its element. The bytes are valid until the
 // next call.
 //
-// The kernel answers only to the last message of elements, and to those at fault.
-func (e *encoder) transaction(f family, ops []op) []netlink.Message {
-	e.buf, e.bounds = e.buf[:0], e.bounds[:0]
-	list := []netlink.Message{frame(unix.NFNL_MSG_BATCH_BEGIN)}
+// The kernel answers only to the last message of elements, the one before the end
+// of the batch, and to those at fault.
+func (e *encoder) transaction(f family, ops []op, first uint32) (data []byte, n uint32) {
+	e.buf = e.buf[:0]
+	sets := setsOf(ops)
+	sequence := first
+	e.frame(unix.NFNL_MSG_BATCH_BEGIN, sequence)
+	last := 0
 	for _, del := range []bool{true, false} {
-		for _, set := range setsOf(ops) {
+		for _, set := range sets {
 			for rest := ops; len(rest) > 0; {
-				var n int
-				if n, rest = e.message(f, set, del, rest); n > 0 {
-					list = append(list, netlink.Message{Header: elementHeader(del)})
+				start := len(e.buf)
+				rest = e.message(f, set, del, rest, sequence+1)
+				if len(e.buf) > start {
+					sequence, last = sequence+1, start
 				}
 			}
 		}
 	}
-	start := 0
-	for i, end := range e.bounds {
-		list[i+1].Data = e.buf[start:end]
-		start = end
-	}
-	list[len(list)-1].Header.Flags |= netlink.Acknowledge
-	return append(list, frame(unix.NFNL_MSG_BATCH_END))
+	flags := e.buf[last+flagsOffset:]
+	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
+	sequence++
+	e.frame(unix.NFNL_MSG_BATCH_END, sequence)
+	return e.buf, sequence - first + 1
+}
+
+// flagsOffset is where the flags stand in a message.
+const flagsOffset = 6
+
+// header begins a message with the headers of netlink and of nfnetlink. The
+// length and the sender are filled in by finish and the kernel.
+func (e *encoder) header(kind, flags uint16, sequence uint32, family byte, resource uint16) (at int) {
+	at = len(e.buf)
+	e.buf = append(e.buf, 0, 0, 0, 0)
+	e.buf = binary.NativeEndian.AppendUint16(e.buf, kind)
+	e.buf = binary.NativeEndian.AppendUint16(e.buf, flags)
+	e.buf = binary.NativeEndian.AppendUint32(e.buf, sequence)
+	e.buf = append(e.buf, 0, 0, 0, 0)
+	e.buf = append(e.buf, family, unix.NFNETLINK_V0)
+	e.buf = binary.BigEndian.AppendUint16(e.buf, resource)
+	return at
+}
+
+// finish ends the message that begins at at.
+func (e *encoder) finish(at int) {
+	binary.NativeEndian.PutUint32(e.buf[at:], uint32(len(e.buf)-at))
+}
+
+// frame writes the message before or behind those of a transaction.
+func (e *encoder) frame(kind uint16, sequence uint32) {
+	e.finish(e.header(kind, unix.NLM_F_REQUEST, sequence, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 }
 
 // setsOf returns the sets of the operations in the order of their first.
@@ -66,33 +94,18 @@ func setsOf(ops []op) []string {
 	return sets
 }
 
-// frame is the message before and behind those of a transaction.
-func frame(kind uint16) netlink.Message {
-	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request},
-		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
-	}
-}
-
-func elementHeader(del bool) netlink.Header {
+// message writes the first operations on one set as a message, or nothing if
+// there are none. It returns the operations behind them.
+func (e *encoder) message(f family, set string, del bool, ops []op, sequence uint32) (rest []op) {
 	kind := uint16(unix.NFT_MSG_NEWSETELEM)
 	if del {
 		kind = unix.NFT_MSG_DELSETELEM
 	}
-	return netlink.Header{
-		Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind),
-		Flags: netlink.Request | netlink.Create,
-	}
-}
-
-// message writes the first operations on one set as a message. It returns how
-// many it wrote, which can be 0, and the operations behind them.
-func (e *encoder) message(f family, set string, del bool, ops []op) (n int, rest []op) {
-	start := len(e.buf)
-	e.buf = append(e.buf, byte(tableFamily(f)), unix.NFNETLINK_V0, 0, 0)
+	start := e.header(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_REQUEST|unix.NLM_F_CREATE, sequence, byte(tableFamily(f)), 0)
 	e.text(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
 	e.text(unix.NFTA_SET_ELEM_LIST_SET, set)
 	list := e.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	n := 0
 	for i := range ops {
 		if n == elementsPerMessage {
 			rest = ops[i:]
@@ -105,11 +118,11 @@ func (e *encoder) message(f family, set string, del bool, ops []op) (n int, rest
 	}
 	if n == 0 {
 		e.buf = e.buf[:start]
-		return 0, rest
+		return rest
 	}
 	e.close(list)
-	e.bounds = append(e.bounds, len(e.buf))
-	return n, rest
+	e.finish(start)
+	return rest
 }
 
 func (e *encoder) element(o *op) {
