@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -170,10 +171,5 @@ func (o *ownership) during(generation func() (uint32, error), run func() error) 
 func (o *ownership) isGeneration(id uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, own := range o.generations {
-		if own == id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(o.generations, id)
 }

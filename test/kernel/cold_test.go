@@ -24,7 +24,7 @@ func TestColdLoadServesWholeServices(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout nftables.Layout) {
 		cluster := churnCluster(t)
 		l, ctx := newLoad(t)
-		l.accept(t, cluster, tcpTarget)
+		l.accept(t, cluster)
 		ports := make([]dataplane.ServicePort, services)
 		for i := range ports {
 			ports[i] = port("s"+netip.AddrPortFrom(nth(localVIPs4.Addr(), i+1), 80).String(),
