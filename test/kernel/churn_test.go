@@ -174,7 +174,7 @@ func TestConnectionsSurviveChurn(t *testing.T) {
 			nft(t, watcher)
 			c := newChurn(t, quiet(test.layout), test.family)
 			l, ctx := newLoad(t)
-			l.accept(t, cluster, tcpTarget)
+			l.accept(t, cluster)
 			tcp, udp := netip.AddrPortFrom(c.vip, tcpPort), netip.AddrPortFrom(c.vip, udpPort)
 			l.connect(ctx, c.source, tcp)
 			l.sendDatagrams(ctx, cluster, cluster.client.Addrs[family(c.vip)], udp)
@@ -278,7 +278,7 @@ func TestLayoutChangesUnderLoad(t *testing.T) {
 	c := newChurn(t, quiet(nftables.MarkFree), dataplane.IPv4)
 	mustSync(t, c.syncer, c.draw(20))
 	l, ctx := newLoad(t)
-	l.accept(t, cluster, tcpTarget)
+	l.accept(t, cluster)
 	l.connect(ctx, c.source, netip.AddrPortFrom(c.vip, tcpPort))
 	l.sendDatagrams(ctx, cluster, cluster.client.Addrs[0], netip.AddrPortFrom(c.vip, udpPort))
 	for i := range 30 {

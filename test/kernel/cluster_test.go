@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/veridict/veridict/compare/testbed"
 	"github.com/veridict/veridict/dataplane"
@@ -66,8 +67,36 @@ var theCluster = sync.OnceValues(func() (*cluster, error) {
 			return nil, err
 		}
 	}
-	return c, nil
+	return c, addUplink(node)
 })
+
+// addUplink gives the node a way out for cluster IPs, as a default route does, so
+// that it is rules that refuse them. Nothing is behind it.
+func addUplink(node *testbed.Namespace) error {
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "uplink"}, PeerName: "outside"}
+	if err := node.Netlink().LinkAdd(link); err != nil {
+		return fmt.Errorf("add uplink: %w", err)
+	}
+	outside, err := node.Netlink().LinkByName(link.PeerName)
+	if err != nil {
+		return fmt.Errorf("find the end of uplink: %w", err)
+	}
+	for _, end := range []netlink.Link{link, outside} {
+		if err := node.Netlink().LinkSetUp(end); err != nil {
+			return fmt.Errorf("bring up uplink: %w", err)
+		}
+	}
+	for _, cidr := range testbed.DefaultPlan().ServiceCIDRs {
+		if err := node.Netlink().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(cidr)}); err != nil {
+			return fmt.Errorf("add route %s: %w", cidr, err)
+		}
+	}
+	return nil
+}
+
+func ipNet(prefix netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+}
 
 func podOptions(name, addr4, addr6 string, prefixes ...netip.Prefix) testbed.PodOptions {
 	return testbed.PodOptions{
@@ -91,8 +120,8 @@ func addLocal(ns *testbed.Namespace, prefix netip.Prefix) error {
 		return err
 	}
 	err = ns.Netlink().RouteAdd(&netlink.Route{
-		LinkIndex: lo.Attrs().Index, Table: 255, Type: 2, Scope: netlink.SCOPE_HOST,
-		Dst: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())},
+		LinkIndex: lo.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+		Dst: ipNet(prefix),
 	})
 	if err != nil {
 		return fmt.Errorf("add local route %s: %w", prefix, err)

@@ -67,7 +67,7 @@ func TestForeignMarks(t *testing.T) {
 				mustReset(t, newSyncer(t, quiet(layout)), stateOf(clusterSettings(), port("marked", vip, dataplane.TCP, endpoints...)))
 				nft(t, fmt.Sprintf(marks, n))
 				l, _ := newLoad(t)
-				l.accept(t, cluster, 8080)
+				l.accept(t, cluster)
 				connections := func(source netip.Addr) func() error {
 					return func() error {
 						for range 200 {

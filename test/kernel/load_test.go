@@ -149,9 +149,9 @@ func connectOnce(from, to unix.Sockaddr) error {
 	return nil
 }
 
-// accept takes connections at the port of all addresses of the endpoints' pod,
+// accept takes connections at tcpTarget of all addresses of the endpoints' pod,
 // and closes them. Clients reset theirs, so that none waits in any state.
-func (l *load) accept(t testing.TB, c *cluster, port uint16) {
+func (l *load) accept(t testing.TB, c *cluster) {
 	t.Helper()
 	var ctx context.Context
 	ctx, l.stopAccept = context.WithCancel(context.Background())
@@ -162,7 +162,7 @@ func (l *load) accept(t testing.TB, c *cluster, port uint16) {
 		}
 		return errors.Join(
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-			unix.Bind(fd, &unix.SockaddrInet6{Port: int(port)}),
+			unix.Bind(fd, &unix.SockaddrInet6{Port: tcpTarget}),
 			unix.Listen(fd, 4096),
 		)
 	})

@@ -6,6 +6,7 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -43,9 +44,7 @@ func smallState() dataplane.State {
 // withPort returns the state with a ServicePort changed or added.
 func withPort(state dataplane.State, ports ...dataplane.ServicePort) dataplane.State {
 	next := stateOf(state.Settings)
-	for key, sp := range state.ServicePorts {
-		next.ServicePorts[key] = sp
-	}
+	maps.Copy(next.ServicePorts, state.ServicePorts)
 	for _, sp := range ports {
 		next.ServicePorts[sp.Key] = sp
 	}
