@@ -29,20 +29,19 @@ type entry struct {
 // the kernel refuses is rejected; the others are programmed. The error is one of
 // those for which lost is true, or about a deletion.
 func (s *Syncer) run(ctx context.Context, t *table, list []*transition, plan planner) error {
-	q := &queue{syncer: s, table: t, plan: plan}
+	q := &queue{syncer: s, table: t, plan: plan, next: &transaction{}, spare: &transaction{}}
 	for _, tr := range list {
 		for done := false; !done && !s.isRejected(tr); {
-			e := &entry{tr: tr, limit: s.options.BatchElements - len(q.ops)}
-			e.plan.ops = q.room()
+			e := entry{tr: tr, limit: s.options.BatchElements - len(q.next.ops), plan: q.next.room()}
 			done = plan(&e.plan, tr, e.limit)
-			fits := len(e.plan.ops) <= e.limit || len(q.ops) == 0
+			fits := len(e.plan.ops) <= e.limit || len(q.next.ops) == 0
 			if fits {
-				q.add(e)
+				q.next.add(e)
 			} else {
 				e.plan.rollback()
 				done = false
 			}
-			if !fits || max(len(q.ops), len(q.entries)) >= s.options.BatchElements {
+			if !fits || max(len(q.next.ops), len(q.next.entries)) >= s.options.BatchElements {
 				if err := q.send(ctx); err != nil {
 					return err
 				}
@@ -58,35 +57,46 @@ type queue struct {
 	syncer *Syncer
 	table  *table
 	plan   planner
-	// entries are those of the next transaction, and ops all that they do.
-	entries []*entry
-	ops     []op
+	// next is the transaction that is planned.
+	next *transaction
 	// sending is the transaction under way, nil if there is none.
 	sending *transaction
-	// spare are the operations of a transaction that is over, to be
-	// overwritten: a start would leave tens of megabytes of them in garbage.
-	spare []op
+	// spare is a transaction that is over. Its memory is used again: a start
+	// would leave tens of megabytes of them in garbage.
+	spare *transaction
 }
 
 // transaction is a number of entries on their way to the kernel.
 type transaction struct {
-	entries []*entry
-	ops     []op
-	took    time.Duration
-	err     error
-	done    chan struct{}
+	entries []entry
+	// ops are all that the entries do, undo all that takes it back.
+	ops  []op
+	undo []func()
+	took time.Duration
+	err  error
+	done chan struct{}
 }
 
-func (q *queue) add(e *entry) {
+// room returns a plan in the free memory of the transaction. What is planned
+// there stays where it is when it is added.
+func (tx *transaction) room() plan {
+	return plan{ops: tx.ops[len(tx.ops):], undo: tx.undo[len(tx.undo):]}
+}
+
+// add adds an entry, unless it changes nothing.
+func (tx *transaction) add(e entry) {
 	if len(e.plan.undo) > 0 {
-		q.entries = append(q.entries, e)
-		q.ops = append(q.ops, e.plan.ops...)
+		tx.entries = append(tx.entries, e)
+		tx.ops = append(tx.ops, e.plan.ops...)
+		tx.undo = append(tx.undo, e.plan.undo...)
 	}
 }
 
-// room returns the free part of ops. What is planned there stays where it is when
-// it is added.
-func (q *queue) room() []op { return q.ops[len(q.ops):] }
+// clear returns an empty transaction in the memory of tx.
+func (tx *transaction) clear() *transaction {
+	clear(tx.undo)
+	return &transaction{entries: tx.entries[:0], ops: tx.ops[:0], undo: tx.undo[:0]}
+}
 
 // send starts the next transaction, after the one under way.
 func (q *queue) send(ctx context.Context) error {
@@ -97,8 +107,9 @@ func (q *queue) send(ctx context.Context) error {
 	if err := q.syncer.kernel.open(ctx); err != nil {
 		return err
 	}
-	tx := &transaction{entries: q.entries, ops: q.ops, done: make(chan struct{})}
-	q.entries, q.ops, q.spare, q.sending = nil, q.spare[:0], nil, tx
+	tx := q.next
+	q.next, q.spare, q.sending = q.spare.clear(), &transaction{}, tx
+	tx.done = make(chan struct{})
 	go func() {
 		defer close(tx.done)
 		q.syncer.transact(ctx, q.table, tx)
@@ -111,7 +122,7 @@ func (q *queue) finish(ctx context.Context) error {
 	if err := q.await(ctx); err != nil {
 		return err
 	}
-	return q.syncer.commit(ctx, q.table, &transaction{entries: q.entries, ops: q.ops}, q.plan)
+	return q.syncer.commit(ctx, q.table, q.next, q.plan)
 }
 
 // await waits for the transaction under way. If it has failed, the entries
@@ -125,28 +136,36 @@ func (q *queue) await(ctx context.Context) error {
 	q.sending = nil
 	if tx.err == nil {
 		q.syncer.account(q.table, tx)
-		q.spare = tx.ops
+		q.spare = tx
 		return nil
 	}
-	rollback(q.entries)
+	planned := q.next.entries
+	q.next.rollback()
 	if err := q.syncer.settleFailure(ctx, q.table, tx, q.plan); err != nil {
 		return err
 	}
-	planned := q.entries
-	q.entries, q.ops = nil, nil
-	for _, e := range planned {
-		if !q.syncer.isRejected(e.tr) {
-			q.plan(&e.plan, e.tr, e.limit)
-			q.add(e)
-		}
-	}
+	q.next = q.syncer.replan(planned, q.plan)
 	return nil
 }
 
-// rollback takes back entries that were not sent, or that the kernel refused.
-func rollback(entries []*entry) {
-	for _, e := range slices.Backward(entries) {
-		e.plan.rollback()
+// replan plans entries that were rolled back once more, without those that have
+// been rejected since.
+func (s *Syncer) replan(entries []entry, plan planner) *transaction {
+	tx := &transaction{}
+	for _, old := range entries {
+		if !s.isRejected(old.tr) {
+			e := entry{tr: old.tr, limit: old.limit}
+			plan(&e.plan, e.tr, e.limit)
+			tx.add(e)
+		}
+	}
+	return tx
+}
+
+// rollback makes the table what it was before the transaction was planned.
+func (tx *transaction) rollback() {
+	for _, undo := range slices.Backward(tx.undo) {
+		undo()
 	}
 }
 
@@ -197,7 +216,7 @@ func (s *Syncer) account(t *table, tx *transaction) {
 // halves, until the transition at fault stands alone.
 func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, plan planner) error {
 	s.noteCommit(tx.took)
-	rollback(tx.entries)
+	tx.rollback()
 	err := describe(t.family, t.layout, tx.ops, tx.err)
 	n := len(tx.entries)
 	if lost(tx.err) || n == 1 && onlyDeletes(tx.ops) {
@@ -207,16 +226,8 @@ func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, p
 		s.reject(t, tx.entries[0].tr, err)
 		return nil
 	}
-	for _, half := range [][]*entry{tx.entries[:n/2], tx.entries[n/2:]} {
-		var again transaction
-		for _, e := range half {
-			if !s.isRejected(e.tr) {
-				plan(&e.plan, e.tr, e.limit)
-				again.entries = append(again.entries, e)
-				again.ops = append(again.ops, e.plan.ops...)
-			}
-		}
-		if err := s.commit(ctx, t, &again, plan); err != nil {
+	for _, half := range [][]entry{tx.entries[:n/2], tx.entries[n/2:]} {
+		if err := s.commit(ctx, t, s.replan(half, plan), plan); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ package nftables
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/veridict/veridict/dataplane"
@@ -129,7 +130,7 @@ func (l Layout) dispatchChain(f family, n int) chainDecl {
 	return chainDecl{name: dispatchName(n), rules: append(l.dispatch(f, n), "goto "+missedChain)}
 }
 
-func dispatchName(n int) string { return fmt.Sprintf("%s%d", clusterPrefix, n) }
+func dispatchName(n int) string { return clusterPrefix + strconv.Itoa(n) }
 
 // dispatchSize returns the n of a chain named by dispatchName.
 func dispatchSize(chain string) (int, bool) {

@@ -20,10 +20,11 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	s.begin()
 	s.tables = nil
 	s.rejected = make(map[dataplane.VIP]*rejected)
-	ports, settings := sorted(state), state.Settings
+	settings := state.Settings
+	ports := byFamily(state)
 	var tables []*table
 	for _, f := range families() {
-		list := ofFamily(ports, f)
+		list := ports[f.id]
 		t := newTable(f, s.options.Layout, &settings, len(list))
 		if err := s.reset(ctx, t, list); err != nil {
 			return s.report, fmt.Errorf("reset table %s %s: %w", f.ip, tableName, err)
@@ -33,6 +34,22 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	s.tables = tables
 	s.finish()
 	return s.report, nil
+}
+
+// byFamily returns the ServicePorts of each family, in no particular order.
+func byFamily(state dataplane.State) map[dataplane.Family][]dataplane.ServicePort {
+	sizes := make(map[dataplane.Family]int)
+	for key := range state.ServicePorts {
+		sizes[key.Family]++
+	}
+	ports := make(map[dataplane.Family][]dataplane.ServicePort)
+	for f, size := range sizes {
+		ports[f] = make([]dataplane.ServicePort, 0, size)
+	}
+	for key, sp := range state.ServicePorts {
+		ports[key.Family] = append(ports[key.Family], sp)
+	}
+	return ports
 }
 
 // sorted returns the ServicePorts in the order of their VIPs, so that the same

@@ -96,13 +96,7 @@ func (p *plan) add(e element)    { p.ops = append(p.ops, op{element: e}) }
 func (p *plan) delete(e element) { p.ops = append(p.ops, op{element: e, delete: true}) }
 
 // onUndo has rollback call undo, before what was planned earlier is taken back.
-func (p *plan) onUndo(undo func()) {
-	if p.undo == nil {
-		const usual = 8
-		p.undo = make([]func(), 0, usual)
-	}
-	p.undo = append(p.undo, undo)
-}
+func (p *plan) onUndo(undo func()) { p.undo = append(p.undo, undo) }
 
 // rollback makes the table what it was before the plan.
 func (p *plan) rollback() {
@@ -356,17 +350,18 @@ func count[K comparable](p *plan, users map[K]int, key K, add bool, toElement fu
 	if add {
 		after = before + 1
 	}
-	set := func(n int) {
-		if n == 0 {
-			delete(users, key)
-		} else {
-			users[key] = n
-		}
-	}
-	set(after)
-	p.onUndo(func() { set(before) })
+	setCount(users, key, after)
+	p.onUndo(func() { setCount(users, key, before) })
 	if before == 0 || after == 0 {
 		p.ops = append(p.ops, op{toElement(key), !add})
+	}
+}
+
+func setCount[K comparable](users map[K]int, key K, n int) {
+	if n == 0 {
+		delete(users, key)
+	} else {
+		users[key] = n
 	}
 }
 
