@@ -48,7 +48,7 @@ func (o *manifestOptions) load(logger *slog.Logger) (config.Config, *source.Dir,
 
 // garbagePercent makes the heap grow less between collections: reading a large
 // directory leaves much more garbage than objects.
-const garbagePercent = 40
+const garbagePercent = 60
 
 func tuneMemory() {
 	if os.Getenv("GOGC") == "" {

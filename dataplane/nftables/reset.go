@@ -80,19 +80,10 @@ func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServiceP
 	if err := s.addDispatch(ctx, t, t.missingDispatch(list)); err != nil {
 		return err
 	}
-	// Rows come first, for the rules of a new layout look for them elsewhere.
-	if err := s.run(ctx, t, list, t.planRows); err != nil {
-		return err
-	}
-	if len(found.chains) > 0 {
-		if err := s.writeRules(ctx, t, t.structure.regular()); err != nil {
-			return err
-		}
-	}
 	if err := s.deleteElements(ctx, t, leftover.elements); err != nil {
 		return err
 	}
-	if err := s.run(ctx, t, list, s.publisher(t)); err != nil {
+	if err := s.takeOver(ctx, t, found, list); err != nil {
 		return err
 	}
 	if err := s.run(ctx, t, []*transition{{}}, leftover.release(t)); err != nil {
@@ -104,6 +95,22 @@ func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServiceP
 	}
 	t.noteIdle(s.options.Now())
 	return s.deleteStrays(ctx, t, found)
+}
+
+// takeOver programs the VIPs. Where there were rules before, they may have been
+// those of the other layout, which look for rows elsewhere: then all rows come
+// first, then the rules, then the verdicts.
+func (s *Syncer) takeOver(ctx context.Context, t *table, found objects, list []*transition) error {
+	if len(found.chains) == 0 {
+		return s.program(ctx, t, list)
+	}
+	if err := s.run(ctx, t, list, t.planRows); err != nil {
+		return err
+	}
+	if err := s.writeRules(ctx, t, t.structure.regular()); err != nil {
+		return err
+	}
+	return s.run(ctx, t, list, s.publisher(t))
 }
 
 // prepare makes the table, its sets and its regular chains, and returns what was

@@ -166,20 +166,24 @@ func (s *Syncer) settle(retried []*rejected) {
 	}
 }
 
-// program takes the transitions to the kernel: in one transaction if they are
-// few, else all rows first and then all verdicts, in bounded transactions.
+// program takes the transitions to the kernel in bounded transactions. All that
+// concerns one VIP is in one transaction, so that it is served by its old
+// endpoints or by its new ones. Only rows that are too many for that come first.
 func (s *Syncer) program(ctx context.Context, t *table, list []*transition) error {
-	publish := s.publisher(t)
-	if s.size(list) <= s.options.BatchElements {
-		return s.run(ctx, t, list, func(p *plan, tr *transition, limit int) bool {
-			t.planRows(p, tr, dataplane.MaxEndpoints)
-			return publish(p, tr, limit)
-		})
+	var large []*transition
+	for _, tr := range list {
+		if tr.to != nil && len(tr.to.Endpoints) > s.options.BatchElements/2 {
+			large = append(large, tr)
+		}
 	}
-	if err := s.run(ctx, t, list, t.planRows); err != nil {
+	if err := s.run(ctx, t, large, t.planRows); err != nil {
 		return err
 	}
-	return s.run(ctx, t, list, publish)
+	publish := s.publisher(t)
+	return s.run(ctx, t, list, func(p *plan, tr *transition, limit int) bool {
+		t.planRows(p, tr, dataplane.MaxEndpoints)
+		return publish(p, tr, limit)
+	})
 }
 
 // publisher returns the planner of all but the rows.
@@ -191,18 +195,6 @@ func (s *Syncer) publisher(t *table) planner {
 		}
 		return true
 	}
-}
-
-// size returns an upper bound of the operations that the transitions need.
-func (s *Syncer) size(list []*transition) int {
-	const fixed = 5
-	size := fixed * len(list)
-	for _, tr := range list {
-		if tr.to != nil {
-			size += 2 * len(tr.to.Endpoints)
-		}
-	}
-	return size
 }
 
 // addDispatch adds dispatch chains.

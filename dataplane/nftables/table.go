@@ -87,6 +87,8 @@ type op struct {
 type plan struct {
 	ops  []op
 	undo []func()
+	// frontend is the one that the plan changes, once it does.
+	frontend *frontend
 	// surplus says that the VIP has rows which are no longer needed a while
 	// after the transaction.
 	surplus bool
@@ -167,15 +169,19 @@ func (t *table) transitions(update *dataplane.Update, calledOff ...dataplane.VIP
 // frontend returns the frontend of the VIP for a change by p, which it will be
 // restored by.
 func (t *table) frontend(p *plan, vip dataplane.VIP) *frontend {
+	if p.frontend != nil {
+		return p.frontend
+	}
 	f := t.frontends[vip]
 	if f == nil {
 		f = &frontend{}
 		t.frontends[vip] = f
 		p.onUndo(func() { delete(t.frontends, vip) })
-		return f
+	} else {
+		before := *f
+		p.onUndo(func() { *f = before })
 	}
-	before := *f
-	p.onUndo(func() { *f = before })
+	p.frontend = f
 	return f
 }
 
