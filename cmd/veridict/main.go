@@ -1,11 +1,6 @@
 // SPDX-FileCopyrightText: The veridict authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command veridict is a Kubernetes Service proxy for Linux nodes. See
-// "veridict help" for its commands.
-//
-// Exit codes: 0 for success, 1 for a failure or, in verify, a difference, and
-// 2 for wrong usage. An error is one line on standard error.
 package main
 
 import (

@@ -66,7 +66,7 @@ func TestRunNotices(t *testing.T) {
 	}{
 		{"a stray endpoint", &ruleProxy{stray: true}, "shop/cart:http: " + errStray.Error()},
 		{"a Service that is refused", &ruleProxy{omit: "inventory"}, "shop/inventory:http: refused"},
-		{"a Service without endpoints that is not refused", &ruleProxy{noReject: true}, "shop/returns:http: unreachable"},
+		{"a Service without endpoints that is not refused", &ruleProxy{noReject: true}, "shop/returns:http: no answer in time"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			report := mustRun(t, tc.proxy)

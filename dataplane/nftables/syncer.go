@@ -170,9 +170,12 @@ func (s *Syncer) settle(retried []*rejected) {
 // concerns one VIP is in one transaction, so that it is served by its old
 // endpoints or by its new ones. Only rows that are too many for that come first.
 func (s *Syncer) program(ctx context.Context, t *table, list []*transition) error {
+	// A row may be replaced, which is two operations; the verdict, too, and three
+	// other sets may change.
+	const perRow, others = 2, 5
 	var large []*transition
 	for _, tr := range list {
-		if tr.to != nil && len(tr.to.Endpoints) > s.options.BatchElements/2 {
+		if tr.to != nil && perRow*len(tr.to.Endpoints)+others > s.options.BatchElements {
 			large = append(large, tr)
 		}
 	}

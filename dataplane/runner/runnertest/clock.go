@@ -1,8 +1,6 @@
 // SPDX-FileCopyrightText: The veridict authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runnertest has a [runner.Clock] whose time passes when a test says
-// so.
 package runnertest
 
 import (
