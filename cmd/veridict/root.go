@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/veridict/veridict/compare/testbed"
 )
 
 func newRootCommand() *cobra.Command {
@@ -64,24 +66,19 @@ func (e usageError) Unwrap() error { return e.err }
 // errDrift ends verify when there are differences, which are its output.
 var errDrift = errors.New("the kernel differs from the manifests")
 
-// isQuiet says whether the error was reported already.
+// isQuiet says whether the error was reported already: by verify, or by the
+// process that ran in our place.
 func isQuiet(err error) bool {
-	_, ended := errors.AsType[exitCoder](err)
+	_, ended := errors.AsType[*testbed.ExitError](err)
 	return ended || errors.Is(err, errDrift)
-}
-
-// exitCoder is the error of a process that ran in our place.
-type exitCoder interface {
-	error
-	ExitCode() int
 }
 
 func exitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	if ended, ok := errors.AsType[exitCoder](err); ok {
-		return ended.ExitCode()
+	if ended, ok := errors.AsType[*testbed.ExitError](err); ok {
+		return ended.Code
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
 		return 2

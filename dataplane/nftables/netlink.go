@@ -40,9 +40,9 @@ type netlinkKernel struct {
 	sequence uint32
 }
 
-func newNetlinkKernel() (*netlinkKernel, error) {
+func newNetlinkKernel(usable []family) (*netlinkKernel, error) {
 	k := &netlinkKernel{own: newOwnership(), nft: make(map[dataplane.Family]knftables.Interface)}
-	for _, f := range families() {
+	for _, f := range usable {
 		nft, err := knftables.New(knftables.Family(f.ip), tableName)
 		if err != nil {
 			return nil, fmt.Errorf("open nft for family %s: %w", f.ip, err)

@@ -96,7 +96,7 @@ func loadHere(ctx context.Context, f family, r *ruleset, chains []chainDecl) (ma
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("make a network namespace to compare rules in (needs CAP_SYS_ADMIN): %w", err)
 	}
-	k, err := newNetlinkKernel()
+	k, err := newNetlinkKernel([]family{f})
 	if err != nil {
 		return nil, err
 	}

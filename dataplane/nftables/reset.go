@@ -23,7 +23,7 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	settings := state.Settings
 	ports := byFamily(state)
 	var tables []*table
-	for _, f := range families() {
+	for _, f := range s.families {
 		list := ports[f.id]
 		t := newTable(f, s.options.Layout, &settings, len(list))
 		if err := s.reset(ctx, t, list); err != nil {

@@ -58,6 +58,7 @@ type Syncer struct {
 	options  Options
 	log      *slog.Logger
 	kernel   kernel
+	families []family
 	tables   []*table
 	rejected map[dataplane.VIP]*rejected
 	// own tells Watch which transactions are ours.
@@ -71,13 +72,18 @@ type Syncer struct {
 var _ dataplane.Syncer = (*Syncer)(nil)
 
 // New returns a Syncer for the network namespace of the calling thread, after
-// checking that it can work there; see [Probe]. It changes nothing yet.
+// checking that it can work there; see [Probe]. An IP family that the kernel has no
+// nf_tables for is left out, with a warning. Nothing is changed yet.
 func New(ctx context.Context, options Options) (*Syncer, error) {
 	options = options.withDefaults()
 	if err := Probe(ctx); err != nil {
 		return nil, err
 	}
-	k, err := newNetlinkKernel()
+	usable, err := trial(ctx, options.Layout, options.Logger)
+	if err != nil {
+		return nil, err
+	}
+	k, err := newNetlinkKernel(usable)
 	if err != nil {
 		return nil, err
 	}
@@ -86,14 +92,14 @@ func New(ctx context.Context, options Options) (*Syncer, error) {
 			"whoever else keeps bits there (AWS VPC CNI, Tailscale, Calico and others) loses them")
 	}
 	s := newSyncer(options, k)
-	s.own = k.own
+	s.own, s.families = k.own, usable
 	return s, nil
 }
 
 func newSyncer(options Options, k kernel) *Syncer {
 	options = options.withDefaults()
 	return &Syncer{
-		options: options, log: options.Logger, kernel: k,
+		options: options, log: options.Logger, kernel: k, families: families(),
 		rejected: make(map[dataplane.VIP]*rejected),
 	}
 }

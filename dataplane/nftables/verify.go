@@ -63,13 +63,18 @@ func Verify(ctx context.Context, options Options, state dataplane.State) (list [
 	if err := Probe(ctx); err != nil {
 		return nil, err
 	}
-	k, err := newNetlinkKernel()
+	options = options.withDefaults()
+	layout := options.Layout
+	usable, err := trial(ctx, layout, options.Logger)
+	if err != nil {
+		return nil, err
+	}
+	k, err := newNetlinkKernel(usable)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
-	layout := options.withDefaults().Layout
-	for _, f := range families() {
+	for _, f := range usable {
 		v := &verifier{
 			kernel: k, family: f, layout: layout,
 			ruleset: newRuleset(f, layout, &state.Settings),

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/veridict/veridict/dataplane"
+)
+
+// trialTable is only ever checked, never made: a table of this name cannot differ
+// from what is tried.
+const trialTable = tableName + "-trial"
+
+// trial returns the families whose rules nft and the kernel take, by a dry run of
+// all kinds of them. It is an error if there is none. A kernel without IPv6 is
+// served in IPv4, with a warning.
+func trial(ctx context.Context, layout Layout, log *slog.Logger) ([]family, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var usable []family
+	var last error
+	for _, f := range families() {
+		if err := try(ctx, f, layout); err != nil {
+			last = fmt.Errorf("nft or the kernel does not take the rules for %s (is a module missing: "+
+				"nft_chain_nat, nft_nat, nft_masq, nft_reject, nft_numgen, nft_ct?): %w", f.id, err)
+			log.Warn("Services of this IP family are left out", "family", f.id, "err", last)
+			continue
+		}
+		usable = append(usable, f)
+	}
+	if len(usable) == 0 {
+		return nil, last
+	}
+	return usable, nil
+}
+
+// try runs nft --check, which has the kernel run the transaction and then abort it.
+func try(ctx context.Context, f family, layout Layout) error {
+	nft, err := knftables.New(knftables.Family(f.ip), trialTable)
+	if err != nil {
+		return err
+	}
+	// Masquerading is among the rules in this case only.
+	r := newRuleset(f, layout, &dataplane.Settings{MasqueradeAll: true})
+	tx := nft.NewTransaction()
+	writeTable(tx, &r)
+	for _, chain := range r.chains {
+		writeChain(tx, chain)
+	}
+	writeChain(tx, layout.dispatchChain(f, 1))
+	return nft.Check(ctx, tx)
+}

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/veridict/veridict/dataplane"
+	"github.com/veridict/veridict/dataplane/nftables"
+)
+
+// refusing is an nft that says what a kernel without nf_tables for some family
+// says.
+const refusing = `#!/bin/sh
+case " $* " in *" - "*) ;; *) exec REAL "$@" ;; esac
+input=$(cat)
+if printf '%s' "$input" | grep -qE 'FAMILIES '; then
+	echo "Error: Could not process rule: Operation not supported" >&2
+	exit 1
+fi
+printf '%s\n' "$input" | REAL "$@"
+`
+
+// refuse puts an nft in front that refuses tables of the families.
+func refuse(t *testing.T, families string) {
+	t.Helper()
+	real, err := exec.LookPath("nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := strings.NewReplacer("REAL", real, "FAMILIES", families).Replace(refusing)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "nft"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestKernelWithoutIPv6ServesIPv4(t *testing.T) {
+	start(t)
+	refuse(t, "ip6")
+	v4, v6 := netip.MustParseAddrPort("10.96.0.1:80"), netip.MustParseAddrPort("[fd00:10:96::1]:80")
+	state := stateOf(dataplane.Settings{},
+		port("web", v4, dataplane.TCP, netip.MustParseAddrPort("10.244.0.1:8080")),
+		port("web6", v6, dataplane.TCP, netip.MustParseAddrPort("[fd00:10:244::1]:8080")))
+	report := mustReset(t, newSyncer(t, quiet(nftables.MarkFree)), state)
+	if got := report.Programmed.ServicePorts; got != 1 {
+		t.Errorf("%d ServicePorts are programmed, want the one of IPv4", got)
+	}
+	if tables := list(t, "tables"); tables != "table ip veridict\n" {
+		t.Errorf("tables:\n%s", tables)
+	}
+}
+
+func TestKernelWithoutAnythingSaysSo(t *testing.T) {
+	start(t)
+	refuse(t, "ip6?")
+	_, err := nftables.New(t.Context(), quiet(nftables.MarkFree))
+	if err == nil || !strings.Contains(err.Error(), "is a module missing") {
+		t.Errorf("got error %v, want one that says what may be missing", err)
+	}
+}
