@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -51,6 +52,27 @@ func probeKernel() error {
 	default:
 		return fmt.Errorf("list nftables tables: %w", err)
 	}
+}
+
+// warnOfOthers tells of tables by which kube-proxy would translate the same
+// connections.
+func warnOfOthers(log *slog.Logger) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open netlink socket: %w", err)
+	}
+	tables, err := conn.ListTables()
+	if err != nil {
+		return fmt.Errorf("list nftables tables: %w", err)
+	}
+	for _, table := range tables {
+		if table.Name == "kube-proxy" {
+			log.Warn("kube-proxy's table is there: whoever comes first translates a connection; "+
+				"stop kube-proxy on this node and run kube-proxy --cleanup", "table", table.Name)
+			return nil
+		}
+	}
+	return nil
 }
 
 // checkVersion reads "nftables v1.0.6 (Lester Gooch #5)".

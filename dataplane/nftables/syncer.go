@@ -79,6 +79,9 @@ func New(ctx context.Context, options Options) (*Syncer, error) {
 	if err := Probe(ctx); err != nil {
 		return nil, err
 	}
+	if err := warnOfOthers(options.Logger); err != nil {
+		return nil, err
+	}
 	usable, err := trial(ctx, options.Layout, options.Logger)
 	if err != nil {
 		return nil, err

@@ -66,13 +66,7 @@ func run(ctx context.Context, o options) int {
 	if err != nil {
 		return fail(err)
 	}
-	if err := report.write(os.Stdout, o.output); err != nil {
-		return fail(err)
-	}
-	if report.missed() > 0 {
-		return 1
-	}
-	return 0
+	return fail(report.write(os.Stdout, o.output))
 }
 
 // fail reports err, which may be nil, and returns the exit code.
