@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Rewrites what is made by a program: the output of go generate, and the golden
-# files of every package whose tests have an -update flag.
+# files of every package whose tests have an -update flag. Only the tests that
+# write them run, those named Test…Golden.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,5 +13,5 @@ go generate ./...
 
 mapfile -t files < <(grep -rlE 'flag\.Bool\("update"' --include='*_test.go' . || true)
 for directory in $(printf '%s\n' "${files[@]}" | xargs -r -n 1 dirname | sort -u); do
-  go test -count=1 "$directory" -update
+  go test -count=1 -run 'Golden$' "$directory" -update
 done

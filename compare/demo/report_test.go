@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write what was rendered to testdata")
 
-func TestReport(t *testing.T) {
+func TestReportGolden(t *testing.T) {
 	good := sampleReport(t)
 	bad := sampleReport(t)
 	bad.Failed = 112
