@@ -152,6 +152,28 @@ func TestRejectedHandoverThatIsCalledOff(t *testing.T) {
 	}
 }
 
+// A ServicePort that comes back to the VIP which the refused one was to get is
+// known there, so that its removal removes the VIP.
+func TestRejectedHandoverThatIsTakenBack(t *testing.T) {
+	const vip, other = "172.30.0.1:80/tcp", "172.30.0.2:80/tcp"
+	clock, fake := newClock(), NewFake()
+	s := fake.NewSyncer(Options{Now: clock.now})
+	first, second := servicePort("first", vip, remote(0, 2)...), servicePort("second", vip, "10.9.9.9:8080")
+	mustReset(t, s, stateOf(dataplane.Settings{}, first))
+	fake.Refuse = refusing("10.9.9.9 . 8080")
+	moved := servicePort("first", other, remote(0, 2)...)
+	mustSync(t, s, dataplane.Update{Changed: []dataplane.ServicePort{moved, second}})
+	mustSync(t, s, dataplane.Update{Changed: []dataplane.ServicePort{first}, Removed: []dataplane.ServicePortKey{second.Key}})
+	report := mustSync(t, s, dataplane.Update{Removed: []dataplane.ServicePortKey{first.Key}})
+	for !report.Due.IsZero() {
+		clock.time = report.Due
+		report = mustSync(t, s, dataplane.Update{})
+	}
+	if len(report.Rejected) != 0 || report.Programmed.Elements != 0 {
+		t.Errorf("rejected %v, %d elements left, want none", report.Rejected, report.Programmed.Elements)
+	}
+}
+
 // A VIP that was found in the kernel and whose ServicePort is refused stays known
 // until the ServicePort is taken.
 func TestRejectedWhileTheKernelHoldsTheVIP(t *testing.T) {

@@ -326,7 +326,7 @@ func (t *table) planUse(p *plan, old, n int) {
 }
 
 func (t *table) planClaim(p *plan, addr netip.Addr, claim bool) {
-	count(p, t.clusterIPs, addr, claim, func(a netip.Addr) element { return clusterIPElement(a) })
+	count(p, t.clusterIPs, addr, claim, clusterIPElement)
 }
 
 func (t *table) planHairpins(p *plan, protocol dataplane.Protocol, old, want []netip.AddrPort) {
@@ -372,22 +372,21 @@ func setCount[K comparable](users map[K]int, key K, n int) {
 }
 
 // planOwner passes the VIP from one ServicePort to another. The zero key stands
-// for none.
+// for none. While a handover is refused, the VIP's old owner may have another one
+// already, and may come back from there.
 func (t *table) planOwner(p *plan, vip dataplane.VIP, old, want dataplane.ServicePortKey) {
-	if old == want {
-		return
-	}
 	none := dataplane.ServicePortKey{}
-	if t.vips[old] == vip {
+	if old != want && t.vips[old] == vip {
 		delete(t.vips, old)
 		p.onUndo(func() { t.vips[old] = vip })
 	}
-	if want == none {
+	saved, known := t.vips[want]
+	switch {
+	case want == none || saved == vip:
 		return
-	}
-	if saved, ok := t.vips[want]; ok {
+	case known:
 		p.onUndo(func() { t.vips[want] = saved })
-	} else {
+	default:
 		p.onUndo(func() { delete(t.vips, want) })
 	}
 	t.vips[want] = vip
