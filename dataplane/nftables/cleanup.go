@@ -18,7 +18,7 @@ func Cleanup(ctx context.Context, log *slog.Logger) (err error) {
 	if err := Probe(ctx); err != nil {
 		return err
 	}
-	k := &netlinkKernel{own: newOwnership()}
+	k := &netlinkKernel{own: new(ownership)}
 	defer func() { err = errors.Join(err, k.close()) }()
 	conn, err := k.connection(ctx)
 	if err != nil {

@@ -114,13 +114,14 @@ func describe(f family, layout Layout, ops []op, err error) error {
 	if len(ops) == 0 {
 		return err
 	}
-	verb := "add"
-	if ops[0].delete {
-		verb = "delete"
+	first := ops[0]
+	verb, what := "add", layout.text(f, first.element)
+	if first.delete {
+		verb, what = "delete", layout.keyText(f, first.element)
 	}
 	more := ""
 	if len(ops) > 1 {
 		more = fmt.Sprintf(" and %d more", len(ops)-1)
 	}
-	return fmt.Errorf("%s element %s %s %s { %s }%s: %w", verb, f.ip, tableName, ops[0].set, layout.text(f, ops[0].element), more, err)
+	return fmt.Errorf("%s element %s %s %s { %s }%s: %w", verb, f.ip, tableName, first.set, what, more, err)
 }

@@ -41,7 +41,7 @@ type netlinkKernel struct {
 }
 
 func newNetlinkKernel(usable []family) (*netlinkKernel, error) {
-	k := &netlinkKernel{own: newOwnership(), nft: make(map[dataplane.Family]knftables.Interface)}
+	k := &netlinkKernel{own: new(ownership), nft: make(map[dataplane.Family]knftables.Interface)}
 	for _, f := range usable {
 		nft, err := knftables.New(knftables.Family(f.ip), tableName)
 		if err != nil {
@@ -180,7 +180,7 @@ func (k *netlinkKernel) send(f family, ops []op) error {
 	for {
 		answers, err := k.socket.Receive()
 		if err != nil {
-			return err
+			return fmt.Errorf("run transaction: %w", err)
 		}
 		for _, answer := range answers {
 			if answer.Header.Sequence == last {
@@ -273,9 +273,14 @@ func dump(ctx context.Context, f family, msgType uint16, request []netlink.Attri
 		return fmt.Errorf("send request: %w", err)
 	}
 	for msg, err := range conn.ReceiveIter() {
-		switch {
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("receive: %w", err)
+		}
+		// Patience is for one message: a large set takes many.
+		if err := conn.SetDeadline(deadline(ctx)); err != nil {
+			return fmt.Errorf("set netlink deadline: %w", err)
+		}
+		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case msg.Header.Flags&netlink.DumpInterrupted != 0:

@@ -116,32 +116,29 @@ func generationOf(m netlink.Message) uint32 {
 	return 0
 }
 
-// keptGenerations is how many generations of the nft program are remembered. A
-// notification is read long before so many others were made.
-const keptGenerations = 64
+// kept is how many sockets, and how many generations of the nft program, are
+// remembered. A notification is read long before there were so many others.
+const kept = 64
 
 // ownership knows which transactions are ours: those of our sockets, and the
 // generations that the nft program made on our behalf, whose socket we do not
 // know. It is safe for concurrent use.
 type ownership struct {
 	mu          sync.Mutex
-	ports       map[uint32]struct{}
+	ports       []uint32
 	generations []uint32
 }
-
-func newOwnership() *ownership { return &ownership{ports: make(map[uint32]struct{})} }
 
 func (o *ownership) addPort(port uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ports[port] = struct{}{}
+	o.ports = remember(o.ports, port)
 }
 
 func (o *ownership) isPort(port uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, ok := o.ports[port]
-	return ok
+	return slices.Contains(o.ports, port)
 }
 
 // during runs the nft program. Questions about generations wait until it is
@@ -162,10 +159,15 @@ func (o *ownership) during(generation func() (uint32, error), run func() error) 
 		return err
 	}
 	if after == before+1 {
-		o.generations = append(o.generations, after)
-		o.generations = o.generations[max(0, len(o.generations)-keptGenerations):]
+		o.generations = remember(o.generations, after)
 	}
 	return nil
+}
+
+// remember adds id to the last ones.
+func remember(ids []uint32, id uint32) []uint32 {
+	ids = append(ids, id)
+	return ids[max(0, len(ids)-kept):]
 }
 
 func (o *ownership) isGeneration(id uint32) bool {
