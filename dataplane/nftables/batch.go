@@ -267,7 +267,8 @@ func (s *Syncer) reject(t *table, tr *transition, err error) {
 	}
 	s.rejected[tr.vip] = &rejected{tr: tr, err: err, delay: delay, at: s.options.Now().Add(delay)}
 	s.refused[tr] = struct{}{}
-	s.log.Error("the kernel refused a ServicePort; the others are programmed, this one is tried again",
+	// The report tells the caller; how often it is tried is for who looks closer.
+	s.log.Debug("the kernel refused a ServicePort; the others are programmed, this one is tried again",
 		"servicePort", tr.to.Key.String(), "err", err, "retryIn", delay)
 	// Rows may be there already that no verdict leads to.
 	t.trimAt(tr.vip, s.options.Now().Add(s.options.SurplusDelay))

@@ -13,16 +13,17 @@
 //
 // Tables, chains, rules and declarations are few and rare: they are written by
 // the nft program, through knftables. Elements are many and change all the
-// time: they are written over netlink. Both stay readable by "nft list".
+// time: they are written over netlink, by an encoder of this package that leaves
+// no garbage. Both stay readable by "nft list".
 //
 // # Promises
 //
-// Rows are added before a verdict needs them and removed a while after no
-// verdict does, so a packet whose lookups race a commit finds its row. The cost
-// of [Syncer.Sync] is in proportion to the update. A transaction is closed when it
-// holds [Options].BatchElements elements; it holds more only because what
-// publishes one ServicePort stays together. Only the two tables named veridict are
-// ever written.
+// Rows are added no later than the verdict that needs them and removed a while
+// after no verdict does, so a packet whose lookups race a commit finds its row.
+// The cost of [Syncer.Sync] is in proportion to the update. A transaction is
+// closed when it holds [Options].BatchElements elements; it holds more only
+// because what publishes one ServicePort stays together. Only the two tables
+// named veridict are ever written.
 //
 // An element that the kernel refuses is found and reported as a rejection of
 // its ServicePort; the others are programmed. All other errors mean that

@@ -60,7 +60,7 @@ type family struct {
 	id dataplane.Family
 	// ip is the word that stands before saddr and daddr.
 	ip string
-	// cidrSize is the length of an address in bytes.
+	// addrLen is the length of an address in bytes.
 	addrLen int
 }
 
@@ -138,8 +138,8 @@ func dispatchSize(chain string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	var n int
-	if _, err := fmt.Sscanf(digits, "%d", &n); err != nil || dispatchName(n) != chain || n < 1 {
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 1 || dispatchName(n) != chain {
 		return 0, false
 	}
 	return n, true

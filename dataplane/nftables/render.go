@@ -19,14 +19,24 @@ import (
 func Render(w io.Writer, options Options, state dataplane.State) error {
 	layout := options.withDefaults().Layout
 	out := bufio.NewWriter(w)
+	list := sorted(state)
 	for _, f := range families() {
-		list := ofFamily(sorted(state), f)
-		renderTable(out, f, layout, &state.Settings, list)
+		renderTable(out, f, layout, &state.Settings, ofFamily(list, f))
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("render: %w", err)
 	}
 	return nil
+}
+
+// sorted returns the ServicePorts in the order of their VIPs.
+func sorted(state dataplane.State) []dataplane.ServicePort {
+	list := make([]dataplane.ServicePort, 0, len(state.ServicePorts))
+	for _, sp := range state.ServicePorts {
+		list = append(list, sp)
+	}
+	slices.SortFunc(list, func(a, b dataplane.ServicePort) int { return compareVIPs(a.VIP(), b.VIP()) })
+	return list
 }
 
 // ofFamily returns the ServicePorts of one family of a sorted list: IPv4

@@ -52,17 +52,6 @@ func byFamily(state dataplane.State) map[dataplane.Family][]dataplane.ServicePor
 	return ports
 }
 
-// sorted returns the ServicePorts in the order of their VIPs, so that the same
-// state always leads to the same sequence of transactions.
-func sorted(state dataplane.State) []dataplane.ServicePort {
-	list := make([]dataplane.ServicePort, 0, len(state.ServicePorts))
-	for _, sp := range state.ServicePorts {
-		list = append(list, sp)
-	}
-	slices.SortFunc(list, func(a, b dataplane.ServicePort) int { return compareVIPs(a.VIP(), b.VIP()) })
-	return list
-}
-
 func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServicePort) error {
 	found, err := s.prepare(ctx, t)
 	if err != nil {

@@ -74,11 +74,12 @@ func Verify(ctx context.Context, options Options, state dataplane.State) (list [
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
+	ports := sorted(state)
 	for _, f := range usable {
 		v := &verifier{
 			kernel: k, family: f, layout: layout,
 			ruleset: newRuleset(f, layout, &state.Settings),
-			ports:   ofFamily(sorted(state), f),
+			ports:   ofFamily(ports, f),
 			sizes:   make(map[dataplane.VIP]int),
 		}
 		for i := range v.ports {
@@ -220,11 +221,7 @@ func (v *verifier) elements(ctx context.Context, set setDecl) error {
 	if err != nil {
 		return err
 	}
-	missing := make([]element, 0, len(want))
 	for _, e := range want {
-		missing = append(missing, e)
-	}
-	for _, e := range missing {
 		v.add(Missing, "element", set.name, v.layout.text(v.family, e), "")
 	}
 	for _, e := range surplus {

@@ -10,8 +10,8 @@ import (
 )
 
 // elementsPerMessage keeps the attribute that holds a message's elements below
-// 64 KiB, since its length has 16 bits: 400 elements of the longest kind take
-// 50 KiB.
+// 64 KiB, since its length has 16 bits: elements of the longest kind, an IPv6 VIP
+// with a verdict, take 72 bytes.
 const elementsPerMessage = 400
 
 // encoder writes the netlink messages of a transaction of elements. It is used
