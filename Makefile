@@ -9,9 +9,6 @@ MAKEFLAGS   += --no-print-directory
 # Where Go's archive and the network tools are installed; not every PATH has it.
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
-
 GOLANGCI_LINT := bin/golangci-lint
 SCRIPTS       := .ci/run $(shell find test -name '*.sh')
 
@@ -25,7 +22,7 @@ help: ## print this help
 
 .PHONY: build
 build: ## build bin/veridict
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/veridict ./cmd/veridict
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '-s -w' -o bin/veridict ./cmd/veridict
 
 .PHONY: demo
 demo: setup-demo build ## watch connections spread over endpoints, no cluster needed (root)
