@@ -50,16 +50,11 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	return f
 }
 
-// alwaysCount are the flags that a file does not override.
-func alwaysCount(name string) bool {
-	return slices.Contains([]string{"config", "node-name", "layout", "hostname-override"}, name)
-}
-
-// ignored returns the flags that were given and that the file overrides.
-func (f *Flags) ignored(own func(name string) bool) []string {
+// overridden returns the flags that were given and that the file overrides.
+func (f *Flags) overridden() []string {
 	var names []string
 	f.set.Visit(func(flag *pflag.Flag) {
-		if own(flag.Name) && !alwaysCount(flag.Name) {
+		if isFileFlag(flag.Name) {
 			names = append(names, "--"+flag.Name)
 		}
 	})
@@ -78,7 +73,7 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 		if in, own, err = readFile(f.configFile); err != nil {
 			return Config{}, nil, err
 		}
-		if names := f.ignored(isFileFlag); len(names) > 0 {
+		if names := f.overridden(); len(names) > 0 {
 			warnings = append(warnings, fmt.Sprintf("--config decides; ignored: %s", strings.Join(names, ", ")))
 		}
 	}
@@ -106,7 +101,8 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 	return config, warnings, nil
 }
 
-// isFileFlag says whether a flag stands for a field of the file.
+// isFileFlag says whether a flag stands for a field of the file and counts only
+// without one. All other flags always count.
 func isFileFlag(name string) bool {
 	return slices.Contains([]string{
 		"proxy-mode", "cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix",
