@@ -154,8 +154,7 @@ func (d *Dir) refresh(name string) []convert.Change {
 		if f == nil {
 			return nil
 		}
-		delete(d.index.files, name)
-		return d.index.replace(f, nil)
+		return d.index.remove(f)
 	}
 	if errors.Is(err, errNotRegular) && f == nil {
 		return nil
@@ -165,7 +164,7 @@ func (d *Dir) refresh(name string) []convert.Change {
 		d.index.files[name] = f
 	}
 	if err != nil {
-		f.fail(err)
+		d.fail(f, err)
 		return nil
 	}
 	if now == f.stamp {
@@ -178,44 +177,50 @@ func (d *Dir) refresh(name string) []convert.Change {
 	return d.read(f)
 }
 
-// settle is how long a file must not have changed before its time stamp alone
-// tells whether it changed again, and before an empty one is believed.
-const settle = time.Second
+// How long a file must not have changed before an empty one is believed, and
+// before its time stamp alone tells whether it changed again: the clocks of most
+// file systems tick a hundred times a second or more.
+const (
+	settle   = time.Second
+	coarsest = 100 * time.Millisecond
+)
 
 // fail keeps the objects of a file that cannot be read and tries again at the
 // next scan.
-func (f *file) fail(err error) {
+func (d *Dir) fail(f *file, err error) {
 	f.stamp = stamp{}
-	f.problems = []convert.Problem{{Message: "cannot be read, what was read before is kept: " + withoutPath(err).Error()}}
+	d.index.setProblems(f, []convert.Problem{
+		{Message: "cannot be read, what was read before is kept: " + withoutPath(err).Error()},
+	})
 }
 
 func (d *Dir) read(f *file) []convert.Change {
 	in, err := os.Open(f.path)
 	if err != nil {
-		f.fail(err)
+		d.fail(f, err)
 		return nil
 	}
 	// Nothing was written, so there is nothing to lose in Close.
 	defer func() { _ = in.Close() }()
 	info, err := in.Stat()
 	if err != nil {
-		f.fail(err)
+		d.fail(f, err)
 		return nil
 	}
 	got, err := parse(in, d.o.NodeName)
 	if err != nil {
-		f.fail(err)
+		d.fail(f, err)
 		return nil
 	}
 	f.stamp = newStamp(info)
-	if age := d.o.Clock.Now().Sub(f.stamp.modified); age >= 0 && age < settle/10 {
+	if age := d.o.Clock.Now().Sub(f.stamp.modified); age >= 0 && age < coarsest {
 		// It may change again within the same tick of the file system's
 		// clock: read it once more at the next scan.
 		f.stamp.racy = true
 	}
 	d.logIgnored(f, got.ignored)
 	objects, twice := sorted(got.objects)
-	f.problems = append(got.problems, twice...)
+	d.index.setProblems(f, append(got.problems, twice...))
 	objects = keepLastGood(f.objects, objects, &got)
 	return d.index.replace(f, objects)
 }

@@ -40,6 +40,8 @@ type index struct {
 	owner map[convert.Key]*file
 	// shadowed are the other files that have an object, sorted by name.
 	shadowed map[convert.Key][]*file
+	// troubled are the files with problems: few, however many files there are.
+	troubled map[*file]struct{}
 }
 
 func newIndex() index {
@@ -47,7 +49,25 @@ func newIndex() index {
 		files:    map[string]*file{},
 		owner:    map[convert.Key]*file{},
 		shadowed: map[convert.Key][]*file{},
+		troubled: map[*file]struct{}{},
 	}
+}
+
+// setProblems replaces what is wrong with a file.
+func (x *index) setProblems(f *file, problems []convert.Problem) {
+	f.problems = problems
+	if len(problems) == 0 {
+		delete(x.troubled, f)
+	} else {
+		x.troubled[f] = struct{}{}
+	}
+}
+
+// remove forgets a file and returns what that changes.
+func (x *index) remove(f *file) []convert.Change {
+	delete(x.files, f.name)
+	delete(x.troubled, f)
+	return x.replace(f, nil)
 }
 
 // replace gives a file new objects, sorted by key, and returns what that
@@ -135,10 +155,11 @@ func (x *index) setShadowed(key convert.Key, files []*file) {
 	x.shadowed[key] = files
 }
 
-// problems returns what is wrong with the files, in a stable order.
+// problems returns what is wrong with the files, in a stable order. Cost is in
+// proportion to the problems.
 func (x *index) problems() []convert.Problem {
 	var all []convert.Problem
-	for _, f := range x.files {
+	for f := range x.troubled {
 		for _, problem := range f.problems {
 			problem.File = f.path
 			all = append(all, problem)
