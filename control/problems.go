@@ -53,14 +53,16 @@ func (l *problemList) log() {
 	logged := make(map[convert.Problem]struct{}, len(l.objects)+len(l.rejected))
 	for _, problem := range l.all() {
 		if _, known := l.logged[problem]; !known {
-			l.logger.Error("not served as written", attributes(problem)...)
+			LogProblem(l.logger, problem)
 		}
 		logged[problem] = struct{}{}
 	}
 	l.logged = logged
 }
 
-func attributes(p convert.Problem) []any {
+// LogProblem writes a problem to the log, each part that is there as an attribute
+// of its own.
+func LogProblem(logger *slog.Logger, p convert.Problem) {
 	var attrs []any
 	for _, a := range []struct{ key, value string }{
 		{"file", p.File}, {"object", p.Object}, {"field", p.Field}, {"problem", p.Message},
@@ -69,5 +71,5 @@ func attributes(p convert.Problem) []any {
 			attrs = append(attrs, slog.String(a.key, a.value))
 		}
 	}
-	return attrs
+	logger.Error("not served as written", attrs...)
 }

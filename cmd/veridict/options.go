@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,8 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/veridict/veridict/control"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/source"
+	"github.com/veridict/veridict/dataplane"
 )
 
 // manifestOptions are the flags of all commands that read manifests.
@@ -44,6 +47,23 @@ func (o *manifestOptions) load(logger *slog.Logger) (config.Config, *source.Dir,
 	}
 	tuneMemory()
 	return cfg, source.NewDir(source.Options{Dir: o.dir, NodeName: cfg.NodeName, Logger: logger}), nil
+}
+
+// loadState returns the configuration and what the manifests ask for now. It
+// writes warnings and problems to the log.
+func (o *manifestOptions) loadState(ctx context.Context, logger *slog.Logger) (config.Config, dataplane.State, error) {
+	cfg, src, err := o.load(logger)
+	if err != nil {
+		return config.Config{}, dataplane.State{}, err
+	}
+	state, problems, err := control.Load(ctx, src, cfg)
+	if err != nil {
+		return config.Config{}, dataplane.State{}, err
+	}
+	for _, problem := range problems {
+		control.LogProblem(logger, problem)
+	}
+	return cfg, state, nil
 }
 
 // garbagePercent makes the heap grow less between collections: reading a large

@@ -8,9 +8,6 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
-
-	"github.com/veridict/veridict/control"
-	"github.com/veridict/veridict/control/convert"
 )
 
 func newRenderCommand(level *slog.LevelVar) *cobra.Command {
@@ -22,15 +19,10 @@ func newRenderCommand(level *slog.LevelVar) *cobra.Command {
 	manifests := addManifestFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		logger := newLogger(cmd, level)
-		cfg, src, err := manifests.load(logger)
+		cfg, state, err := manifests.loadState(cmd.Context(), logger)
 		if err != nil {
 			return err
 		}
-		state, problems, err := control.Load(cmd.Context(), src, cfg)
-		if err != nil {
-			return err
-		}
-		logProblems(logger, problems)
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		if err := renderState(out, cfg, logger, state); err != nil {
 			return err
@@ -38,10 +30,4 @@ func newRenderCommand(level *slog.LevelVar) *cobra.Command {
 		return out.Flush()
 	}
 	return cmd
-}
-
-func logProblems(logger *slog.Logger, problems []convert.Problem) {
-	for _, problem := range problems {
-		logger.Error("not served as written", "problem", problem.String())
-	}
 }

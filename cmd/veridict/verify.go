@@ -9,8 +9,6 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
-
-	"github.com/veridict/veridict/control"
 )
 
 func newVerifyCommand(level *slog.LevelVar) *cobra.Command {
@@ -23,15 +21,10 @@ func newVerifyCommand(level *slog.LevelVar) *cobra.Command {
 	output := addOutputFlag(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		logger := newLogger(cmd, level)
-		cfg, src, err := manifests.load(logger)
+		cfg, state, err := manifests.loadState(cmd.Context(), logger)
 		if err != nil {
 			return err
 		}
-		state, problems, err := control.Load(cmd.Context(), src, cfg)
-		if err != nil {
-			return err
-		}
-		logProblems(logger, problems)
 		differences, err := verifyState(cmd.Context(), cfg, logger, state)
 		if err != nil {
 			return err
