@@ -190,7 +190,7 @@ func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, er
 		level = slog.LevelDebug
 	}
 	c.o.Logger.Log(ctx, level, "synced",
-		"services", report.Programmed.ServicePorts, "endpoints", report.Programmed.Endpoints,
+		"servicePorts", report.Programmed.ServicePorts, "endpoints", report.Programmed.Endpoints,
 		"elements", report.ElementsSent, "ms", c.o.Clock.Now().Sub(start).Milliseconds())
 	return report, nil
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -90,7 +91,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // addOutputFlag adds -o with the formats that the command knows.
 func addOutputFlag(cmd *cobra.Command, formats ...string) *outputFormat {
 	o := &outputFormat{formats: formats}
-	cmd.Flags().VarP(o, "output", "o", fmt.Sprintf("output `format`: %v", formats))
+	cmd.Flags().VarP(o, "output", "o", "output `format`: "+strings.Join(formats, " or "))
 	return o
 }
 
