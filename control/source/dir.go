@@ -73,7 +73,7 @@ func (d *Dir) Load(ctx context.Context, handle Handler) error {
 		return err
 	}
 	if d.absent != nil {
-		return fmt.Errorf("read manifests in %s: %w", d.o.Dir, d.absent)
+		return fmt.Errorf("read manifests: %s: %w", d.o.Dir, d.absent)
 	}
 	handle(d.batch(changes))
 	return nil
