@@ -37,7 +37,7 @@ func Cleanup(ctx context.Context, log *slog.Logger) (err error) {
 			if err := conn.Flush(); err != nil {
 				return fmt.Errorf("cleanup: delete table %s %s: %w", f.ip, tableName, err)
 			}
-			log.Info("removed table", "family", f.ip, "table", tableName)
+			log.Info("removed table", "family", f.id, "table", tableName)
 		}
 	}
 	return nil

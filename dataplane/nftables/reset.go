@@ -32,6 +32,10 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 		tables = append(tables, t)
 	}
 	s.tables = tables
+	s.unserved = make(map[dataplane.ServicePortKey]struct{})
+	for _, list := range ports {
+		s.noteUnserved(&dataplane.Update{Changed: list})
+	}
 	s.finish()
 	return s.report, nil
 }
@@ -79,7 +83,7 @@ func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServiceP
 		return err
 	}
 	// The ways in are opened when what they lead to is complete.
-	if err := s.writeRules(ctx, t, t.structure.base()); err != nil {
+	if err := s.writeBase(ctx, t, found); err != nil {
 		return err
 	}
 	t.noteIdle(s.options.Now())
@@ -96,7 +100,7 @@ func (s *Syncer) takeOver(ctx context.Context, t *table, found objects, list []*
 	if err := s.run(ctx, t, list, t.planRows); err != nil {
 		return err
 	}
-	if err := s.writeRules(ctx, t, t.structure.regular()); err != nil {
+	if err := s.writeRegular(ctx, t); err != nil {
 		return err
 	}
 	return s.run(ctx, t, list, s.publisher(t))
@@ -147,29 +151,35 @@ func (s *Syncer) prepare(ctx context.Context, t *table) (objects, error) {
 	return found, nil
 }
 
-// writeRules gives the chains their rules, and dispatch chains theirs. A base
-// chain that hangs at another hook or priority is replaced.
-func (s *Syncer) writeRules(ctx context.Context, t *table, chains []chainDecl) error {
-	found, err := s.kernel.objects(ctx, t.family)
-	if err != nil {
-		return err
-	}
-	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) {
-		for _, chain := range chains {
-			if old := found.chain(chain.name); old != nil && !t.structure.acceptsChain(*old) {
-				deleteChains(tx, []string{chain.name})
-			}
+// writeRegular gives the regular chains their rules, dispatch chains among them.
+func (s *Syncer) writeRegular(ctx context.Context, t *table) error {
+	err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+		for _, chain := range t.structure.regular() {
 			writeChain(tx, chain)
-		}
-		if chains[0].base != nil {
-			return
 		}
 		for n := range t.dispatch {
 			writeChain(tx, t.layout.dispatchChain(t.family, n))
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("write rules: %w", err)
+		return fmt.Errorf("write chains: %w", err)
+	}
+	return nil
+}
+
+// writeBase gives the base chains their rules. One that was found at another hook
+// or priority is replaced.
+func (s *Syncer) writeBase(ctx context.Context, t *table, found objects) error {
+	err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
+		for _, chain := range t.structure.base() {
+			if old := found.chain(chain.name); old != nil && !t.structure.acceptsChain(*old) {
+				deleteChains(tx, []string{chain.name})
+			}
+			writeChain(tx, chain)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("write base chains: %w", err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ package nftables
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -60,6 +61,8 @@ type Syncer struct {
 	kernel   kernel
 	families []family
 	tables   []*table
+	// unserved are the ServicePorts of a family that is left out.
+	unserved map[dataplane.ServicePortKey]struct{}
 	rejected map[dataplane.VIP]*rejected
 	// own tells Watch which transactions are ours.
 	own *ownership
@@ -136,6 +139,7 @@ func (s *Syncer) sync(ctx context.Context, update *dataplane.Update) error {
 			return err
 		}
 	}
+	s.noteUnserved(update)
 	due, calledOff := s.retries(update, now)
 	for _, t := range s.tables {
 		list := pointers(t.transitions(update, calledOff...))
@@ -295,6 +299,26 @@ func (s *Syncer) cleanUp(ctx context.Context, t *table, now time.Time) error {
 	return nil
 }
 
+// errLeftOut is what a ServicePort is rejected with whose IP family the kernel has
+// no nf_tables for.
+var errLeftOut = errors.New("this kernel has no nf_tables for the IP family")
+
+// noteUnserved keeps count of the ServicePorts that no table is for.
+func (s *Syncer) noteUnserved(update *dataplane.Update) {
+	if len(s.families) == len(families()) {
+		return
+	}
+	for _, key := range update.Removed {
+		delete(s.unserved, key)
+	}
+	for i := range update.Changed {
+		key := update.Changed[i].Key
+		if !slices.ContainsFunc(s.families, func(f family) bool { return f.id == key.Family }) {
+			s.unserved[key] = struct{}{}
+		}
+	}
+}
+
 // finish fills in the rest of the report.
 func (s *Syncer) finish() {
 	r := &s.report
@@ -317,6 +341,9 @@ func (s *Syncer) finish() {
 				due(state.idleSince.Add(s.options.ChainDelay))
 			}
 		}
+	}
+	for key := range s.unserved {
+		r.Rejected = append(r.Rejected, dataplane.Rejection{Key: key, Err: errLeftOut})
 	}
 	for _, rejected := range s.rejected {
 		r.Rejected = append(r.Rejected, dataplane.Rejection{Key: rejected.tr.to.Key, Err: rejected.err})

@@ -4,17 +4,12 @@
 package nftables
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/veridict/veridict/dataplane"
 )
-
-// keepChains is the largest number of endpoints whose dispatch chain stays when
-// nothing uses it: such counts come back all the time.
-const keepChains = 16
 
 // table is what the kernel's table of one family holds, as far as it depends on
 // ServicePorts. Planning changes it at once; undo takes back what the kernel
@@ -55,13 +50,6 @@ type frontend struct {
 	// trimAt is when the last lookup that can still need a surplus row is
 	// over.
 	trimAt time.Time
-}
-
-// dispatchState is a dispatch chain that the kernel has.
-type dispatchState struct {
-	users int
-	// idleSince is when the last user left.
-	idleSince time.Time
 }
 
 // trim is an appointment to remove the surplus rows of a VIP.
@@ -313,18 +301,6 @@ func (t *table) planVerdict(p *plan, f *frontend, vip dataplane.VIP, n int) {
 	t.planUse(p, f.published, n)
 }
 
-// planUse moves one VIP from the dispatch chain of old endpoints to that of n.
-func (t *table) planUse(p *plan, old, n int) {
-	if state := t.dispatch[old]; state != nil {
-		state.users--
-		p.onUndo(func() { state.users++ })
-	}
-	if state := t.dispatch[n]; state != nil {
-		state.users++
-		p.onUndo(func() { state.users-- })
-	}
-}
-
 func (t *table) planClaim(p *plan, addr netip.Addr, claim bool) {
 	count(p, t.clusterIPs, addr, claim, clusterIPElement)
 }
@@ -435,46 +411,6 @@ func (t *table) dueTrims(now time.Time) []dataplane.VIP {
 		}
 	}
 	return due
-}
-
-// missingDispatch returns the sizes of the dispatch chains that the transitions
-// need and the kernel does not have, in order.
-func (t *table) missingDispatch(list []*transition) []int {
-	missing := make(map[int]struct{})
-	for _, tr := range list {
-		if tr.to == nil || len(tr.to.Endpoints) == 0 {
-			continue
-		}
-		if n := len(tr.to.Endpoints); t.dispatch[n] == nil {
-			missing[n] = struct{}{}
-		}
-	}
-	return slices.Sorted(maps.Keys(missing))
-}
-
-// noteIdle records when dispatch chains lost their last user.
-func (t *table) noteIdle(now time.Time) {
-	for _, state := range t.dispatch {
-		switch {
-		case state.users > 0:
-			state.idleSince = time.Time{}
-		case state.idleSince.IsZero():
-			state.idleSince = now
-		}
-	}
-}
-
-// idleDispatch returns the sizes of the dispatch chains that have had no user
-// since before, in order.
-func (t *table) idleDispatch(before time.Time) []int {
-	var idle []int
-	for n, state := range t.dispatch {
-		if n > keepChains && state.users == 0 && !state.idleSince.After(before) {
-			idle = append(idle, n)
-		}
-	}
-	slices.Sort(idle)
-	return idle
 }
 
 func addrs(endpoints []dataplane.Endpoint) []netip.AddrPort {

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
+	"syscall"
 
 	"sigs.k8s.io/knftables"
 
@@ -18,26 +20,41 @@ import (
 const trialTable = tableName + "-trial"
 
 // trial returns the families whose rules nft and the kernel take, by a dry run of
-// all kinds of them. It is an error if there is none. A kernel without IPv6 is
-// served in IPv4, with a warning.
+// all kinds of them. A kernel that has nf_tables for one family only is served in
+// that one, with a warning.
 func trial(ctx context.Context, layout Layout, log *slog.Logger) ([]family, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var usable []family
 	var last error
 	for _, f := range families() {
-		if err := try(ctx, f, layout); err != nil {
-			last = fmt.Errorf("nft or the kernel does not take the rules for %s (is a module missing: "+
+		err := try(ctx, f, layout)
+		switch {
+		case err == nil:
+			usable = append(usable, f)
+		case unsupported(err):
+			last = fmt.Errorf("this kernel has no nf_tables for %s: %w", f.id, err)
+			log.Warn("Services of this IP family are not served", "family", f.id, "err", last)
+		default:
+			return nil, fmt.Errorf("nft or the kernel does not take the rules for %s (is a module missing: "+
 				"nft_chain_nat, nft_nat, nft_masq, nft_reject, nft_numgen, nft_ct?): %w", f.id, err)
-			log.Warn("Services of this IP family are left out", "family", f.id, "err", last)
-			continue
 		}
-		usable = append(usable, f)
 	}
 	if len(usable) == 0 {
 		return nil, last
 	}
 	return usable, nil
+}
+
+// unsupported says that the kernel does not know the family. The nft program hands
+// errors on in words.
+func unsupported(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EOPNOTSUPP, syscall.EAFNOSUPPORT} {
+		if strings.Contains(strings.ToLower(err.Error()), errno.Error()) {
+			return true
+		}
+	}
+	return false
 }
 
 // try runs nft --check, which has the kernel run the transaction and then abort it.

@@ -53,6 +53,9 @@ func TestKernelWithoutIPv6ServesIPv4(t *testing.T) {
 	if got := report.Programmed.ServicePorts; got != 1 {
 		t.Errorf("%d ServicePorts are programmed, want the one of IPv4", got)
 	}
+	if len(report.Rejected) != 1 || report.Rejected[0].Key.Name != "web6" {
+		t.Errorf("rejected: %v, want web6", report.Rejected)
+	}
 	if tables := list(t, "tables"); tables != "table ip veridict\n" {
 		t.Errorf("tables:\n%s", tables)
 	}
@@ -62,7 +65,7 @@ func TestKernelWithoutAnythingSaysSo(t *testing.T) {
 	start(t)
 	refuse(t, "ip6?")
 	_, err := nftables.New(t.Context(), quiet(nftables.MarkFree))
-	if err == nil || !strings.Contains(err.Error(), "is a module missing") {
+	if err == nil || !strings.Contains(err.Error(), "has no nf_tables for") {
 		t.Errorf("got error %v, want one that says what may be missing", err)
 	}
 }
