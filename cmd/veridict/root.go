@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/veridict/veridict/compare/testbed"
 )
 
 func newRootCommand() *cobra.Command {
@@ -66,22 +68,18 @@ var errDrift = errors.New("the kernel differs from the manifests")
 
 // isQuiet says whether the error was reported already.
 func isQuiet(err error) bool {
-	_, ended := errors.AsType[exitCoder](err)
+	_, ended := errors.AsType[*testbed.ExitError](err)
 	return ended || errors.Is(err, errDrift)
 }
 
-// exitCoder is the error of a process that ran in our place.
-type exitCoder interface {
-	error
-	ExitCode() int
-}
-
+// exitCode passes on the code of a process that ran in our place. That of a
+// helper such as nft is no code of ours.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	if ended, ok := errors.AsType[exitCoder](err); ok {
-		return ended.ExitCode()
+	if ended, ok := errors.AsType[*testbed.ExitError](err); ok {
+		return ended.Code
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
 		return 2
