@@ -68,3 +68,29 @@ func TestProbeNFTIsCancelled(t *testing.T) {
 		t.Errorf("error: %v, want that of the context", err)
 	}
 }
+
+// TestNFTError: that nft was killed is what we did, not what went wrong.
+func TestNFTError(t *testing.T) {
+	killed := errors.New("signal: killed")
+	late, cancelLate := context.WithTimeout(t.Context(), 0)
+	defer cancelLate()
+	<-late.Done()
+	told, cancelTold := context.WithCancelCause(t.Context())
+	cancelTold(errors.New("terminated"))
+	for _, tc := range []struct {
+		ctx  context.Context
+		err  error
+		want string
+	}{
+		{t.Context(), killed, "run nft: signal: killed"},
+		{late, killed, "run nft: it does not answer: context deadline exceeded"},
+		{told, killed, "run nft: terminated"},
+	} {
+		if err := nftError(tc.ctx, tc.err); err == nil || err.Error() != tc.want {
+			t.Errorf("error: %v, want %s", err, tc.want)
+		}
+	}
+	if err := nftError(late, nil); err != nil {
+		t.Errorf("error of a success: %v", err)
+	}
+}
