@@ -18,6 +18,8 @@ func main() { os.Exit(mainCode()) }
 func mainCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// A second signal ends the process at once, whatever it waits for.
+	context.AfterFunc(ctx, stop)
 	return execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 }
 

@@ -73,6 +73,8 @@ func isQuiet(err error) bool {
 	return ended || errors.Is(err, errDrift)
 }
 
+// exitCode passes on the code of a process that ran in our place. That of a
+// helper such as nft is no code of ours.
 func exitCode(err error) int {
 	if err == nil {
 		return 0

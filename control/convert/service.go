@@ -14,8 +14,8 @@ import (
 	"github.com/veridict/veridict/dataplane"
 )
 
-// labelServiceProxyName hands a Service to another proxy, whatever its value.
-const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+// LabelServiceProxyName hands a Service to another proxy, whatever its value.
+const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // Service is what a proxy needs of a v1 Service.
 type Service struct {
@@ -76,7 +76,7 @@ func FromService(in *v1.Service) (*Service, []Problem) {
 
 // proxied says whether traffic to the Service is this proxy's business.
 func proxied(in *v1.Service) bool {
-	if _, other := in.Labels[labelServiceProxyName]; other {
+	if _, other := in.Labels[LabelServiceProxyName]; other {
 		return false
 	}
 	if in.Spec.Type == v1.ServiceTypeExternalName || in.Spec.ClusterIP == v1.ClusterIPNone {
@@ -135,17 +135,15 @@ func (s *Service) addPort(in *v1.ServicePort, field string, p *problems) {
 		return
 	}
 	for _, other := range s.Ports {
-		if other.Protocol != port.Protocol {
+		if !port.clashes(other) {
 			continue
 		}
 		if other.Port == port.Port {
 			p.add(field+".port", "%d/%s is already a port of this Service; the first one is used", port.Port, port.Protocol)
-			return
-		}
-		if other.Name == port.Name {
+		} else {
 			p.add(field+".name", "%q (%s) is already a port of this Service; the first one is used", port.Name, port.Protocol)
-			return
 		}
+		return
 	}
 	s.Ports = append(s.Ports, port)
 }

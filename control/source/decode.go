@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ func (p *parser) object(raw []byte, listKind string) {
 		h.Kind = listKind
 	}
 	if h.Kind == "" {
+		p.broken = true
 		p.problem("", "", "the object has no kind")
 		return
 	}
@@ -70,6 +72,12 @@ func (p *parser) object(raw []byte, listKind string) {
 	}
 	p.objects = append(p.objects, object)
 	p.problems = append(p.problems, problems...)
+	if len(problems) > 0 {
+		if p.mistakes == nil {
+			p.mistakes = map[convert.Key][]convert.Problem{}
+		}
+		p.mistakes[key] = problems
+	}
 }
 
 // decoderOf returns how to decode an object, nil for one that needs no
@@ -98,7 +106,26 @@ func decodeService(raw []byte) (convert.Object, []convert.Problem, error) {
 		return nil, nil, err
 	}
 	out, problems := convert.FromService(&in)
-	return out, problems, nil
+	return out, append(problems, incomplete(&in, out.Key())...), nil
+}
+
+// incomplete reports what an API server would have filled in or insisted on.
+func incomplete(in *v1.Service, key convert.Key) (problems []convert.Problem) {
+	if _, other := in.Labels[convert.LabelServiceProxyName]; other || in.Spec.Type == v1.ServiceTypeExternalName {
+		return nil
+	}
+	if in.Spec.ClusterIP == "" && len(in.Spec.ClusterIPs) == 0 {
+		problems = append(problems, convert.Problem{
+			Object: key.String(), Field: "spec.clusterIP",
+			Message: "there is none, and nobody who allocates one: write down an address, or None for a headless Service",
+		})
+	}
+	if len(in.Spec.Ports) == 0 && in.Spec.ClusterIP != v1.ClusterIPNone {
+		problems = append(problems, convert.Problem{
+			Object: key.String(), Field: "spec.ports", Message: "there is none, so that nothing can be served",
+		})
+	}
+	return problems
 }
 
 func (p *parser) decodeSlice(raw []byte) (convert.Object, []convert.Problem, error) {
@@ -166,8 +193,24 @@ func badName(key convert.Key) string {
 // decodeFails reports an object whose fields are of the wrong type.
 func (p *parser) decodeFails(object string, err error) {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		p.problem(object, wrong.Field, "a %s cannot be a value of type %s", wrong.Value, wrong.Type)
+		p.problem(object, wrong.Field, "want %s, not %s", wanted(wrong.Type), wrong.Value)
 		return
 	}
 	p.problem(object, "", "cannot be decoded: %v", err)
+}
+
+// wanted says what a manifest must have where Go has a type.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("a whole number of at most %d bits", t.Bits())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list"
+	default:
+		return "an object"
+	}
 }

@@ -250,9 +250,19 @@ func sorted(objects []convert.Object) ([]convert.Object, []convert.Problem) {
 	return slices.Clip(objects), problems
 }
 
-// keepLastGood adds to the objects now found those of before that may still be
-// in the file: all of them if some document could not be parsed.
+// keepLastGood gives back to the objects now found what their mistakes would
+// lose, and adds those of before that may still be in the file: all of them if
+// some document could not be parsed.
 func keepLastGood(before, now []convert.Object, got *contents) []convert.Object {
+	for i, object := range now {
+		mistakes := got.mistakes[object.Key()]
+		if len(mistakes) == 0 {
+			continue
+		}
+		if at, found := slices.BinarySearchFunc(before, object.Key(), compareKey); found {
+			now[i] = convert.KeepServed(object, before[at], mistakes)
+		}
+	}
 	if !got.broken && len(got.unreadable) == 0 {
 		return now
 	}

@@ -110,7 +110,7 @@ func TestFollowFiles(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	f.write("a.yaml", serviceYAML("a", "172.30.0.1")+"---\n"+serviceYAML("b", "172.30.0.2"))
-	f.write("c.json", `{"kind":"Service","apiVersion":"v1","metadata":{"name":"c","namespace":"ns"},"spec":{"clusterIP":"172.30.0.3"}}`)
+	f.write("c.json", `{"kind":"Service","apiVersion":"v1","metadata":{"name":"c","namespace":"ns"},"spec":{"clusterIP":"172.30.0.3","ports":[{"port":80}]}}`)
 	for _, name := range []string{".hidden.yaml", "a.yaml~", ".a.yaml.swp", "#a.yaml#", "a.yaml.tmp", "notes.txt", "a.yaml.bak"} {
 		f.write(name, serviceYAML("wrong", "172.30.0.66"))
 	}
@@ -143,7 +143,18 @@ func TestBrokenFileKeepsItsObjects(t *testing.T) {
 	f.expect("half written", nil, ab, "a.yaml: document 2 (from line 6): cannot be parsed: yaml: line 3: mapping values are not allowed in this context")
 
 	f.write("a.yaml", a+"---\n"+strings.Replace(b, "[{port: 80}]", "[{port: eighty}]", 1))
-	f.expect("a field of the wrong type", nil, ab, "a.yaml: Service ns/b: spec.ports.port: a string cannot be a value of type int32")
+	f.expect("a field of the wrong type", nil, ab, "a.yaml: Service ns/b: spec.ports.port: want a whole number of at most 32 bits, not string")
+
+	f.write("a.yaml", a+"---\n"+strings.Replace(b, "172.30.0.2", "172.30.0.256", 1))
+	f.expect("an address that is none", nil, ab, `a.yaml: Service ns/b: spec.clusterIP: "172.30.0.256" is not an IP address`)
+
+	f.write("a.yaml", a+"---\napiVersion: v1\n")
+	f.expect("cut at the end of a line", nil, ab, "a.yaml: document 2 (from line 6): the object has no kind")
+
+	f.write("a.yaml", a+"---\n"+b[:strings.Index(b, "spec")])
+	f.expect("cut before the spec", nil, ab,
+		"a.yaml: Service ns/b: spec.clusterIP: there is none, and nobody who allocates one: write down an address, or None for a headless Service\n"+
+			"a.yaml: Service ns/b: spec.ports: there is none, so that nothing can be served")
 
 	f.write("a.yaml", b)
 	f.expect("repaired", []string{"Service ns/a"}, map[string]string{"b": "172.30.0.2"}, "")

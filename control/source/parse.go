@@ -24,6 +24,8 @@ type contents struct {
 	problems []convert.Problem
 	// unreadable are objects that are in the file but could not be decoded.
 	unreadable map[convert.Key]bool
+	// mistakes are the problems of the objects that could be decoded.
+	mistakes map[convert.Key][]convert.Problem
 	// broken says that some document could not be parsed, so that there may
 	// be more objects in the file than were found.
 	broken bool

@@ -16,6 +16,9 @@ import (
 // recompute makes the ServicePorts of one Service what they should be.
 func (t *Tracker) recompute(svc *service) {
 	delete(t.problems, svc)
+	if svc.object == nil {
+		t.reportOrphans(svc)
+	}
 	for family, port := range svc.wanted() {
 		key := svc.key(family, port)
 		vip := svc.vip(family, port)
@@ -35,6 +38,18 @@ func (t *Tracker) recompute(svc *service) {
 		if now, exists := t.ports[key]; !exists || !equal(&now, &want) {
 			t.setPort(key, &want)
 		}
+	}
+}
+
+// reportOrphans reports the slices of a Service that is not there.
+func (t *Tracker) reportOrphans(svc *service) {
+	for _, s := range svc.slices {
+		t.problems[svc] = append(t.problems[svc], convert.Problem{
+			File:    t.slices[s.Name].origin,
+			Object:  s.Key().String(),
+			Field:   "metadata.labels[kubernetes.io/service-name]",
+			Message: fmt.Sprintf("the slice is not used until there is a Service %s", svc.name),
+		})
 	}
 }
 

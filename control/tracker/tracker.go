@@ -28,7 +28,7 @@ type Options struct {
 type Tracker struct {
 	o        Options
 	services map[convert.Name]*service
-	slices   map[convert.Name]*convert.Slice
+	slices   map[convert.Name]slice
 	claims   claims
 	ports    map[dataplane.ServicePortKey]dataplane.ServicePort
 	problems map[*service][]convert.Problem
@@ -52,12 +52,18 @@ type service struct {
 	slices []*convert.Slice // sorted by name
 }
 
+// slice is an EndpointSlice and the file that it stands in.
+type slice struct {
+	*convert.Slice
+	origin string
+}
+
 // New returns a tracker without objects.
 func New(o Options) *Tracker {
 	t := &Tracker{
 		o:        o,
 		services: map[convert.Name]*service{},
-		slices:   map[convert.Name]*convert.Slice{},
+		slices:   map[convert.Name]slice{},
 		claims:   newClaims(),
 		ports:    map[dataplane.ServicePortKey]dataplane.ServicePort{},
 		problems: map[*service][]convert.Problem{},
@@ -81,7 +87,7 @@ func (t *Tracker) Apply(changes []convert.Change) {
 			t.setService(change.Key.Name, object, change.Origin, touched)
 		case convert.KindEndpointSlice:
 			object, _ := change.Object.(*convert.Slice)
-			t.setSlice(change.Key.Name, object, touched)
+			t.setSlice(change.Key.Name, object, change.Origin, touched)
 		case convert.KindNode:
 			if change.Key.Name.Name == t.o.NodeName {
 				t.node, _ = change.Object.(*convert.Node)
@@ -186,11 +192,11 @@ func (t *Tracker) setService(name convert.Name, object *convert.Service, origin 
 	}
 }
 
-func (t *Tracker) setSlice(name convert.Name, object *convert.Slice, touched map[*service]struct{}) {
+func (t *Tracker) setSlice(name convert.Name, object *convert.Slice, origin string, touched map[*service]struct{}) {
 	if object != nil && object.Service == "" {
 		object = nil
 	}
-	if old := t.slices[name]; old != nil {
+	if old, found := t.slices[name]; found {
 		svc := t.service(convert.Name{Namespace: name.Namespace, Name: old.Service})
 		svc.removeSlice(name)
 		touched[svc] = struct{}{}
@@ -202,7 +208,7 @@ func (t *Tracker) setSlice(name convert.Name, object *convert.Slice, touched map
 	svc := t.service(convert.Name{Namespace: name.Namespace, Name: object.Service})
 	svc.addSlice(object)
 	touched[svc] = struct{}{}
-	t.slices[name] = object
+	t.slices[name] = slice{object, origin}
 }
 
 func compareSliceName(s *convert.Slice, name convert.Name) int { return s.Name.Compare(name) }

@@ -146,6 +146,13 @@ func TestState(t *testing.T) {
 				slice("s1", "web", convert.Port{Name: "dns", Protocol: dataplane.UDP, Port: 53}, ready("10.0.0.1")),
 				slice("s2", "web", port("other", 1), ready("10.0.0.2")), slice("s3", "nobody", target, ready("10.0.0.3")))},
 			map[string]string{"web:http/IPv4": "172.30.0.1:80/tcp", "web:dns/IPv4": "172.30.0.1:80/udp 10.0.0.1:53"},
+			[]string{"a.yaml: EndpointSlice ns/s3: metadata.labels[kubernetes.io/service-name]: " +
+				"the slice is not used until there is a Service ns/nobody"},
+		},
+		{
+			"a slice is used once there is its Service",
+			[][]convert.Change{upsert(slice("s1", "web", target, ready("10.0.0.1"))), upsert(service("web", "172.30.0.1", http))},
+			map[string]string{"web:http/IPv4": "172.30.0.1:80/tcp 10.0.0.1:8080"},
 			nil,
 		},
 		{

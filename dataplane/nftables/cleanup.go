@@ -13,9 +13,10 @@ import (
 )
 
 // Cleanup removes the tables of both families, and nothing else. Tables that are
-// not there are no error. It must be called with the lock held; see [Lock].
+// not there are no error. The program nft is not needed. It must be called with
+// the lock held; see [Lock].
 func Cleanup(ctx context.Context, log *slog.Logger) (err error) {
-	if err := Probe(ctx); err != nil {
+	if err := probeKernel(); err != nil {
 		return err
 	}
 	k := &netlinkKernel{own: new(ownership)}
@@ -24,6 +25,7 @@ func Cleanup(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}
+	removed := false
 	for _, f := range families() {
 		tables, err := conn.ListTablesOfFamily(tableFamily(f))
 		if err != nil {
@@ -38,7 +40,11 @@ func Cleanup(ctx context.Context, log *slog.Logger) (err error) {
 				return fmt.Errorf("cleanup: delete table %s %s: %w", f.ip, tableName, err)
 			}
 			log.Info("removed table", "family", f.id, "table", tableName)
+			removed = true
 		}
+	}
+	if !removed {
+		log.Info("there is nothing to remove")
 	}
 	return nil
 }

@@ -112,8 +112,22 @@ func (k *netlinkKernel) structure(ctx context.Context, f family, build func(*knf
 		return nil
 	}
 	return k.own.during(func() (uint32, error) { return generation(ctx) }, func() error {
-		return k.nft[f.id].Run(ctx, tx)
+		return nftError(ctx, k.nft[f.id].Run(ctx, tx))
 	})
+}
+
+// nftError says that it was nft that failed, and why it was killed if it was.
+func nftError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("run nft: it does not answer: %w", ctx.Err())
+	case ctx.Err() != nil:
+		return fmt.Errorf("run nft: %w", context.Cause(ctx))
+	default:
+		return fmt.Errorf("run nft: %w", err)
+	}
 }
 
 // generation returns the number of transactions that the network namespace has

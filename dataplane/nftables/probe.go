@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/google/nftables"
 )
@@ -20,20 +22,60 @@ import (
 // concatenations of numgen. Older ones were not tried.
 const minNFT = "1.0.1"
 
+// probePatience is how long nft may take for next to nothing. Other users of
+// nftables may hold the commit lock for long.
+const probePatience = 30 * time.Second
+
 // Probe says whether nftables can be programmed from here. The error is one line
 // that names what is missing and what to do.
 func Probe(ctx context.Context) error {
 	if err := probeKernel(); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, "nft", "--version").Output()
+	return probeNFT(ctx, probePatience)
+}
+
+// probeNFT runs nft twice. The second time it talks to the kernel, which a
+// program for another kernel or one that is shut in a sandbox may not.
+func probeNFT(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	out, err := runNFT(ctx, "--version")
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("the program nft is not installed: install nftables %s or newer (apt-get install nftables)", minNFT)
 	}
 	if err != nil {
-		return fmt.Errorf("run nft --version: %w", err)
+		return err
 	}
-	return checkVersion(string(out))
+	if err := checkVersion(out); err != nil {
+		return err
+	}
+	_, err = runNFT(ctx, "--check", "add table ip "+tableName)
+	return err
+}
+
+// runNFT returns what nft prints. The error is one line and says which program
+// failed, how, and what to do.
+func runNFT(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "nft", args...)
+	// A child of nft may outlive it and keep the output open.
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err == nil || errors.Is(err, exec.ErrNotFound) {
+		return string(out), err
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	message := ""
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
+		message = ": " + strings.Join(strings.Fields(string(exit.Stderr)), " ")
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		message = ": it does not answer"
+	}
+	return "", fmt.Errorf("%s %s: %w%s: see that it works by hand, or install nftables again",
+		cmd.Path, strings.Join(args, " "), err, message)
 }
 
 func probeKernel() error {
@@ -79,7 +121,7 @@ func warnOfOthers(log *slog.Logger) error {
 func checkVersion(output string) error {
 	found := regexp.MustCompile(`v(\d+)\.(\d+)(?:\.(\d+))?`).FindStringSubmatch(output)
 	if found == nil {
-		return fmt.Errorf("nft --version says %q: install nftables %s or newer", output, minNFT)
+		return fmt.Errorf("nft --version says %q, which is no version: install nftables %s or newer", output, minNFT)
 	}
 	number := 0
 	for _, part := range found[1:] {

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// KeepServed returns the object now with what its mistakes, the problems of its
+// conversion, would take away from what the version before it had served:
+// addresses and ports of a Service, and the whole of another object of which the
+// mistakes leave nothing. A single endpoint is not kept: it may be gone.
+func KeepServed(now, before Object, mistakes []Problem) Object {
+	switch now := now.(type) {
+	case *Service:
+		if before, ok := before.(*Service); ok {
+			return now.keep(before, mistakes)
+		}
+	case *Slice:
+		if now.Service == "" || len(now.Ports) == 0 || len(now.Endpoints) == 0 {
+			return before
+		}
+	case *Node:
+		if len(now.PodCIDRs) == 0 && concern(mistakes, "spec.podCIDR") {
+			return before
+		}
+	case *ServiceCIDR:
+		if len(now.CIDRs) == 0 {
+			return before
+		}
+	}
+	return now
+}
+
+// concern says whether one of the problems is about a field that begins so.
+func concern(mistakes []Problem, field string) bool {
+	return slices.ContainsFunc(mistakes, func(p Problem) bool { return strings.HasPrefix(p.Field, field) })
+}
+
+func (s *Service) keep(before *Service, mistakes []Problem) *Service {
+	out := *s
+	if concern(mistakes, "spec.clusterIP") {
+		out.IPv4 = either(s.IPv4, before.IPv4)
+		out.IPv6 = either(s.IPv6, before.IPv6)
+	}
+	if concern(mistakes, "spec.ports") {
+		out.Ports = slices.Clone(s.Ports)
+		for _, port := range before.Ports {
+			if !slices.ContainsFunc(out.Ports, port.clashes) {
+				out.Ports = append(out.Ports, port)
+			}
+		}
+	}
+	return &out
+}
+
+func either(addr, other netip.Addr) netip.Addr {
+	if addr.IsValid() {
+		return addr
+	}
+	return other
+}
+
+// clashes says whether one Service cannot have both ports.
+func (p Port) clashes(o Port) bool {
+	return p.Protocol == o.Protocol && (p.Name == o.Name || p.Port == o.Port)
+}
