@@ -56,9 +56,9 @@ func (p *parser) object(raw []byte, listKind string) {
 		return
 	}
 	key := h.key()
-	if message := badName(key); message != "" {
+	if field, message := badName(key); message != "" {
 		p.broken = true
-		p.problem(h.Kind+" in "+p.place(), "metadata.name", "%s", message)
+		p.problem(h.Kind+" in "+p.place(), field, "%s", message)
 		return
 	}
 	object, problems, err := decode(raw)
@@ -173,21 +173,21 @@ func (h head) key() convert.Key {
 	}
 }
 
-// badName says what is wrong with a name. Names end up in logs and in rulesets,
+// badName says which field of a name is wrong, and how. Names end up in logs and in rulesets,
 // so they are held to the rules of an API server.
-func badName(key convert.Key) string {
+func badName(key convert.Key) (field, message string) {
 	if key.Name.Name == "" {
-		return "the object has no name"
+		return "metadata.name", "the object has no name"
 	}
 	if errs := validation.IsDNS1123Subdomain(key.Name.Name); len(errs) > 0 {
-		return fmt.Sprintf("%q is not a name: %s", key.Name.Name, errs[0])
+		return "metadata.name", fmt.Sprintf("%q is not a name: %s", key.Name.Name, errs[0])
 	}
 	if key.Namespace != "" {
 		if errs := validation.IsDNS1123Label(key.Namespace); len(errs) > 0 {
-			return fmt.Sprintf("namespace %q is not a name: %s", key.Namespace, errs[0])
+			return "metadata.namespace", fmt.Sprintf("%q is not a name: %s", key.Namespace, errs[0])
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // decodeFails reports an object whose fields are of the wrong type.

@@ -55,6 +55,8 @@ func TestParse(t *testing.T) {
 		{"no name", `{"apiVersion":"v1","kind":"Service","metadata":{}}`, "", "Service in document 1 (from line 1): metadata.name: the object has no name"},
 		{"a name for a ruleset", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"a\";flush ruleset"}}`, "",
 			`Service in document 1 (from line 1): metadata.name: "a\";flush ruleset" is not a name`},
+		{"a bad namespace", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","namespace":"A_B"}}`, "",
+			`Service in document 1 (from line 1): metadata.namespace: "A_B" is not a name`},
 		{"the second document has the line", "---\n# hello\n---\nkind: [", "", "document 1 (from line 4): cannot be parsed: yaml: line 1: did not find expected node content"},
 	}
 	for _, test := range tests {
