@@ -120,6 +120,7 @@ func (c *Controller) followDrift(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-c.o.Drift:
 		}
+		c.o.Logger.Warn("another process has changed the tables of veridict; they are put right")
 		c.mu.Lock()
 		c.reset = true
 		c.mu.Unlock()

@@ -15,18 +15,16 @@ import (
 
 // TestProbeNFT runs programs that call themselves nft.
 func TestProbeNFT(t *testing.T) {
-	const version = `[ "$1" = --version ] && echo "nftables v1.0.6 (x)" && exit; `
 	tests := []struct {
 		name, script string
 		patience     time.Duration
 		// want is in the error; empty for none.
 		want []string
 	}{
-		{name: "works", script: version + `exit 0`},
+		{name: "works", script: `echo "nftables v1.0.6 (x)"`},
 		{name: "too old", script: `echo "nftables v0.9.8 (x)"`, want: []string{"0.9.8 is too old", "install"}},
 		{name: "crashes", script: `kill -SEGV $$`, want: []string{"nft --version", "segmentation fault", "install"}},
 		{name: "fails", script: `echo "no such" >&2; echo library >&2; exit 3`, want: []string{"exit status 3: no such library: "}},
-		{name: "fails later", script: version + `echo denied >&2; exit 1`, want: []string{"nft --check", "exit status 1: denied"}},
 		{name: "hangs", script: `exec sleep 1000`, patience: time.Millisecond, want: []string{"does not answer"}},
 		{name: "leaves a child", script: `sleep 3; exit`, patience: time.Millisecond, want: []string{"does not answer"}},
 	}

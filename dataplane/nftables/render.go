@@ -15,7 +15,8 @@ import (
 )
 
 // Render writes the tables of the state as text that nft -f takes, elements
-// included. The same state gives the same text. The kernel is not asked.
+// included. It replaces tables that are there. The same state gives the same
+// text. The kernel is not asked.
 func Render(w io.Writer, options Options, state dataplane.State) error {
 	layout := options.withDefaults().Layout
 	out := bufio.NewWriter(w)
@@ -49,7 +50,9 @@ func ofFamily(list []dataplane.ServicePort, f family) []dataplane.ServicePort {
 
 func renderTable(out *bufio.Writer, f family, layout Layout, settings *dataplane.Settings, list []dataplane.ServicePort) {
 	r := newRuleset(f, layout, settings)
-	fmt.Fprintf(out, "table %s %s {\n", f.ip, tableName)
+	// Whatever is in the table goes in the same transaction, so that loading the
+	// text is the same whether the table was there or not.
+	fmt.Fprintf(out, "table %[1]s %[2]s\ndelete table %[1]s %[2]s\ntable %[1]s %[2]s {\n", f.ip, tableName)
 	for _, set := range r.sets {
 		renderSet(out, f, layout, set, list)
 	}

@@ -61,7 +61,7 @@ func unsupported(err error) bool {
 func try(ctx context.Context, f family, layout Layout) error {
 	nft, err := knftables.New(knftables.Family(f.ip), trialTable)
 	if err != nil {
-		return err
+		return nftError(ctx, err)
 	}
 	// Masquerading is among the rules in this case only.
 	r := newRuleset(f, layout, &dataplane.Settings{MasqueradeAll: true})
@@ -71,5 +71,5 @@ func try(ctx context.Context, f family, layout Layout) error {
 		writeChain(tx, chain)
 	}
 	writeChain(tx, layout.dispatchChain(f, 1))
-	return nft.Check(ctx, tx)
+	return nftError(ctx, nft.Check(ctx, tx))
 }

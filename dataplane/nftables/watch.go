@@ -52,7 +52,6 @@ func (s *Syncer) Watch(ctx context.Context, changed func()) error {
 		}
 		for _, m := range messages {
 			if w.foreign(m) {
-				s.log.Warn("another process has changed the tables of veridict; they are put right")
 				changed()
 			}
 		}
