@@ -56,6 +56,10 @@ func (l *lines) End(summary string) { fmt.Fprintf(l.w, "%-12s %s\n", l.phase, su
 // Close is part of Progress.
 func (l *lines) Close() {}
 
+// barWidth leaves some columns of 80 free: a line that the echo of Ctrl-C shifts
+// must not wrap, since the next frame is drawn over one line.
+const barWidth = 44
+
 // NewBars returns a Progress that draws a bar per phase on a terminal and
 // replaces it by a line when the phase ends.
 func NewBars(terminal io.Writer) Progress { return &bars{lines: lines{w: terminal}} }
@@ -69,11 +73,13 @@ type bars struct {
 // Begin is part of Progress.
 func (b *bars) Begin(phase string, total int) {
 	b.lines.Begin(phase, total)
-	b.container = mpb.New(mpb.WithOutput(b.w), mpb.WithWidth(60))
+	b.container = mpb.New(mpb.WithOutput(b.w), mpb.WithWidth(barWidth))
 	b.bar = b.container.AddBar(int64(total),
 		mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name(fmt.Sprintf("%-12s", phase))),
-		mpb.AppendDecorators(decor.CountersNoUnit("%d of %d")))
+		mpb.AppendDecorators(decor.Any(func(s decor.Statistics) string {
+			return fmt.Sprintf("%s of %s", thousands(int(s.Current)), thousands(int(s.Total)))
+		})))
 }
 
 // Advance is part of Progress.
@@ -93,4 +99,5 @@ func (b *bars) Close() {
 	b.bar.Abort(true)
 	b.container.Wait()
 	b.container = nil
+	fmt.Fprint(b.w, "\r") // the echo of Ctrl-C has moved the cursor
 }

@@ -82,7 +82,7 @@ const refused = "refused"
 // refusal of one to a Service without endpoints.
 func (r *Report) Err() error {
 	if r.Failed > 0 {
-		return fmt.Errorf("%d connections failed", r.Failed)
+		return fmt.Errorf("failed connections: %d", r.Failed)
 	}
 	for _, refusal := range r.Refusals {
 		if refusal.Outcome != refused {

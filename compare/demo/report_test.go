@@ -63,7 +63,7 @@ func TestReportErr(t *testing.T) {
 		want   string
 	}{
 		{"all is well", Report{Refusals: []Refusal{{Outcome: refused}}}, ""},
-		{"failed connections", Report{Failed: 3}, "3 connections failed"},
+		{"failed connections", Report{Failed: 3}, "failed connections: 3"},
 		{
 			"not refused",
 			Report{Refusals: []Refusal{{Service: "shop/returns:http", Outcome: "answered"}}},

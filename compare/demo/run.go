@@ -116,7 +116,7 @@ func (r *run) build(ctx context.Context) error {
 		return err
 	}
 	r.report.Clients, r.report.Pods = clientCount, r.cluster.pods
-	r.Progress.End(fmt.Sprintf("a node, %d clients, %d endpoint pods in namespaces of their own (%s)",
+	r.Progress.End(fmt.Sprintf("a node, %d clients and %d endpoint pods, each a namespace (%s)",
 		clientCount, r.cluster.pods-clientCount, since(start)))
 	return nil
 }

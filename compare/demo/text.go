@@ -122,7 +122,7 @@ func (r *Report) writeSpread(out *bytes.Buffer, tested []ServiceResult) {
 	if corrected < significance {
 		verdict = "The spread is NOT even"
 	}
-	fmt.Fprintf(out, "  %s: the smallest of %d p-values is %.2g\n  (%s), or %.2g when corrected for being the smallest (Holm).\n",
+	fmt.Fprintf(out, "  %s: the smallest of %d p-values is %.2g\n  (%s), or %.2g corrected for their number (Holm).\n",
 		verdict, len(tested), pvalues[smallest], tested[smallest].title(), corrected)
 }
 
