@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/veridict/veridict/compare/testbed"
@@ -140,13 +141,15 @@ func (r *run) program(ctx context.Context) error {
 	return nil
 }
 
-// forgetFlowsSoon makes the node forget flows a second after their end. A UDP
-// source port that comes up again then begins a new flow, with a choice of its
-// own, and the table of connections does not fill up on small machines. The
-// settings exist as soon as something tracks connections.
+// forgetFlowsSoon makes the node forget TCP flows a second after their end, so
+// that the table of connections does not fill up on small machines, and UDP
+// flows soon enough that few source ports come up again in a flow that has made
+// its choice. But not before the client gives up: a late answer of a forgotten
+// flow would reach it from a foreign address. The settings exist as soon as
+// something tracks connections.
 func (r *run) forgetFlowsSoon() error {
 	err := r.cluster.node.SetSysctls(testbed.Sysctls{
-		"net/netfilter/nf_conntrack_udp_timeout":       "1",
+		"net/netfilter/nf_conntrack_udp_timeout":       strconv.Itoa(1 + int(testbed.DefaultTimeout.Seconds())),
 		"net/netfilter/nf_conntrack_tcp_timeout_close": "1",
 	})
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,6 +15,9 @@ import (
 	"github.com/veridict/veridict/dataplane"
 )
 
+// DefaultTimeout survives a lost SYN but not several.
+const DefaultTimeout = 5 * time.Second
+
 // Load opens many connections from several clients.
 type Load struct {
 	// Clients are the namespaces that connections come from.
@@ -22,8 +25,7 @@ type Load struct {
 	// Workers is how many connections each client has open at a time; 0
 	// means 8.
 	Workers int
-	// Timeout is how long an answer may take; 0 means 5 s, which survives a
-	// lost SYN but not several.
+	// Timeout is how long an answer may take; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Observe gets every outcome, one call at a time. It must not block.
 	Observe func(Outcome)
@@ -47,7 +49,7 @@ func (l *Load) Run(ctx context.Context, vips <-chan dataplane.VIP) error {
 		workers = 8
 	}
 	if timeout == 0 {
-		timeout = 5 * time.Second
+		timeout = DefaultTimeout
 	}
 	var observing sync.Mutex
 	observe := func(outcome Outcome) {
