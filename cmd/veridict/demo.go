@@ -43,7 +43,7 @@ shop of deploy/examples there, opens thousands of real connections, also while a
 Service is scaled, and shows how they spread over the endpoints.
 
 Needs root and nft. The network of the host is not touched, and all that the demo
-makes vanishes with it. The exit code is 1 if a connection failed.`,
+makes vanishes with it. The exit status is 1 if a connection failed.`,
 		Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			// What the proxy tells about each sync would tear the progress bar.
@@ -51,9 +51,9 @@ makes vanishes with it. The exit code is 1 if a connection failed.`,
 			return runDemo(command, flags, newLogger(command, level))
 		},
 	}
-	command.Flags().StringVarP(&flags.output, "output", "o", flags.output, `what to write to standard output: "table" or "json"`)
+	command.Flags().StringVarP(&flags.output, "output", "o", flags.output, "output `format`: table or json")
 	command.Flags().IntVar(&flags.connections, "connections", flags.connections,
-		"how many connections to open for the measurement, over all Services together")
+		"`number` of connections to open for the measurement, over all Services together")
 	return command
 }
 

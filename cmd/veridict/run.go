@@ -34,7 +34,8 @@ The rules stay in place when veridict ends; see cleanup.
 With --once -o json one object is printed. In it, services counts one for each
 port and IP family of a Service, endpoints counts an endpoint once for each of
 these that has it, programSeconds is the time from the state in memory to the
-state committed, and rejected lists everything that is not served as written.`,
+state committed, and rejected lists everything that is not served as written. The
+exit status is 0 even so: the rest is served.`,
 		Args: noArguments,
 	}
 	manifests := addManifestFlags(cmd)
@@ -122,7 +123,7 @@ func runOnce(ctx context.Context, w io.Writer, format string, options control.Op
 	if format == "json" {
 		return writeJSON(w, report)
 	}
-	_, err = fmt.Fprintf(w, "%d service ports with %d endpoints programmed in %s: %d elements, %d chains, %d maps; %d problems\n",
+	_, err = fmt.Fprintf(w, "%d ServicePorts with %d endpoints programmed in %s: %d elements, %d chains, %d maps; %d problems\n",
 		report.Services, report.Endpoints, result.Took.Round(time.Millisecond/10), report.Elements, report.Chains,
 		report.Maps, len(report.Rejected))
 	return err
