@@ -13,6 +13,7 @@
 # The kernel's package is kept below .cache/vm, as is the console of the last run.
 
 set -euo pipefail
+shopt -s inherit_errexit
 export PATH="$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
 cd "$(dirname "$0")/../.."
 
@@ -42,7 +43,7 @@ fetch() {
   root=$cache/$package
   if [ ! -d "$root" ]; then
     archive=$(mktemp -d "$cache/fetch.XXXXXX")
-    (cd "$archive" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) || die "could not download $package"
+    (cd "$archive" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) || die "could not download $package: try apt-get update"
     dpkg -x "$archive"/*.deb "$archive/root"
     mv "$archive/root" "$root"
     rm -r "$archive"
@@ -91,9 +92,9 @@ pack() {
   (cd "$root" && find . | cpio --quiet --create --format=newc --owner=0:0) >"$archive"
 }
 
-# boot FROM ARCHIVE CONSOLE runs the machine; the test program's output is its own.
+# boot FROM ARCHIVE CONSOLE runs the machine and prints what the test program does.
 boot() {
-  nice -n 5 qemu-system-x86_64 \
+  timeout --foreground 1h nice -n 5 qemu-system-x86_64 \
     -machine q35 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
     -nodefaults -no-reboot -display none \
     -serial "file:$3" -serial stdio \
@@ -103,14 +104,14 @@ boot() {
 
 main() {
   [ $# -ge 2 ] || die "want a kernel and a package, see the head of $0"
-  local kernel=$1 package=$2 from status console=$cache/console-$1.log
+  local from status kernel=$1 package=$2 console=$cache/console-$1.log
   shift 2
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/run.XXXXXX")
   trap 'rm -rf "$work"' EXIT
   from=$(fetch "$kernel")
   pack "$from" "$work/root" "$work/initrd" "$package" "$@"
-  boot "$from" "$work/initrd" "$console"
+  boot "$from" "$work/initrd" "$console" || echo "vm: qemu ended with status $?" >&2
   status=$(tr -d '\r' <"$console" | sed -n 's/^VMEXIT://p')
   [ -n "$status" ] || {
     tail -n 40 "$console" >&2

@@ -24,13 +24,14 @@ const (
 )
 
 func main() {
+	console := os.Stdout
 	status, err := run()
 	if err != nil {
-		fmt.Println("init:", err)
+		fmt.Fprintln(console, "init:", err)
 	}
-	fmt.Printf("VMEXIT:%d\n", status)
+	fmt.Fprintf(console, "VMEXIT:%d\n", status)
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
-		fmt.Println("init: power off:", err)
+		fmt.Fprintln(console, "init: power off:", err)
 	}
 }
 
