@@ -10,7 +10,7 @@
 # usage: test/vm/run.sh 6.1|6.12 PACKAGE [TEST FLAG...]
 #   e.g. test/vm/run.sh 6.1 ./test/kernel -test.v -test.run Churn
 #
-# The kernel's package is kept below .cache/vm, as is the console of the last run.
+# The unpacked kernel is kept below .cache/vm. The console is shown if a test fails.
 
 set -euo pipefail
 shopt -s inherit_errexit
@@ -63,8 +63,8 @@ install_programs() {
   done
 }
 
-# install_modules FROM ROOT copies the modules that the tests may ask for, with
-# those that they need in turn, and indexes them for modprobe.
+# install_modules FROM ROOT copies the modules of the network, with those that
+# they need in turn, and indexes them for modprobe.
 install_modules() {
   local release from to
   release=$(basename "$1"/lib/modules/*)
@@ -72,8 +72,8 @@ install_modules() {
   mkdir -p "$to"
   (
     cd "$from"
-    find kernel/net/{core,ipv4,ipv6,netfilter} kernel/drivers/net/veth.ko* kernel/lib kernel/crypto \
-      -name '*.ko*' -print0 | xargs --null cp --parents --target-directory="$to"
+    find kernel/net kernel/drivers/net/veth.ko* kernel/lib kernel/crypto -name '*.ko*' -print0 |
+      xargs --null cp --parents --target-directory="$to"
     cp modules.{builtin,builtin.modinfo,order} "$to"
   )
   depmod -b "$2" "$release"
@@ -104,11 +104,12 @@ boot() {
 
 main() {
   [ $# -ge 2 ] || die "want a kernel and a package, see the head of $0"
-  local from status kernel=$1 package=$2 console=$cache/console-$1.log
+  local from status console kernel=$1 package=$2
   shift 2
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/run.XXXXXX")
   trap 'rm -rf "$work"' EXIT
+  console=$work/console
   from=$(fetch "$kernel")
   pack "$from" "$work/root" "$work/initrd" "$package" "$@"
   boot "$from" "$work/initrd" "$console" || echo "vm: qemu ended with status $?" >&2
@@ -117,7 +118,7 @@ main() {
     tail -n 40 "$console" >&2
     die 'the machine ended before the tests did; above is the end of its console'
   }
-  [ "$status" -eq 0 ] || grep -v '^VMEXIT:' "$console" >&2 || true
+  [ "$status" -eq 0 ] || tail -n 40 "$console" >&2
   return "$status"
 }
 
