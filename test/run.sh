@@ -80,7 +80,7 @@ stage_vm() {
   for kernel in ${VMKERNEL:-6.1 6.12}; do
     echo "kernel $kernel"
     report "vm-$kernel" go tool test2json -t -p "kernel $kernel: ./test/kernel" \
-      test/vm/run.sh "$kernel" ./test/kernel -test.v=test2json -test.timeout=30m || status=1
+      test/vm/run.sh "$kernel" ./test/kernel -test.v=test2json -test.timeout=55m || status=1
     echo "kernel $kernel: $(cat "$results/vm-$kernel")" >>"$results/vm"
   done
   return "$status"
