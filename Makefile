@@ -46,6 +46,10 @@ test-root: setup-test ## run the tests that need root, in network namespaces of 
 test-flows: setup-test ## run ../shared/flowcheck in both layouts, where the folder is there (root)
 	@test/run.sh flows
 
+.PHONY: test-vm
+test-vm: setup-vm ## run test/kernel on kernels 6.1 and 6.12 in qemu (root; VMKERNEL chooses one)
+	@test/run.sh vm
+
 .PHONY: bench
 bench: setup-demo build ## print speed and size figures beside their targets (root)
 	@go run ./test/bench
@@ -80,8 +84,8 @@ $(GOLANGCI_LINT): test/tools/go.mod test/tools/go.sum
 setup: ## install every program that a target needs and that is missing (root)
 	@test/setup.sh all
 
-.PHONY: setup-demo setup-test setup-lint
-setup-demo setup-test setup-lint: setup-%:
+.PHONY: setup-demo setup-test setup-vm setup-lint
+setup-demo setup-test setup-vm setup-lint: setup-%:
 	@test/setup.sh $*
 
 .PHONY: clean

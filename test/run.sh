@@ -6,7 +6,7 @@
 # that fails does not keep the next ones from running; the exit status is 1 if
 # any failed.
 #
-# usage: test/run.sh STAGE...    with stages unit, root and flows
+# usage: [VMKERNEL=6.1|6.12] test/run.sh STAGE...    with stages unit, root, flows and vm
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -74,6 +74,18 @@ flows() {
   return "$status"
 }
 
+# The tests that depend most on the kernel, on each kernel in a virtual machine.
+stage_vm() {
+  local kernel status=0
+  for kernel in ${VMKERNEL:-6.1 6.12}; do
+    echo "kernel $kernel"
+    report "vm-$kernel" go tool test2json -t -p "kernel $kernel: ./test/kernel" \
+      test/vm/run.sh "$kernel" ./test/kernel -test.v=test2json -test.timeout=55m || status=1
+    echo "kernel $kernel: $(cat "$results/vm-$kernel")" >>"$results/vm"
+  done
+  return "$status"
+}
+
 # run STAGE runs it in a shell of its own, so that any error ends it.
 run() {
   printf '\n== %s ==\n' "$1"
@@ -105,7 +117,7 @@ main() {
   local stage verdict failed=0
   for stage in "$@"; do
     declare -F "stage_$stage" >/dev/null || {
-      echo "no such stage: $stage (want unit, root or flows)" >&2
+      echo "no such stage: $stage (want unit, root, flows or vm)" >&2
       exit 2
     }
   done

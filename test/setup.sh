@@ -6,7 +6,7 @@
 # and Ubuntu it installs the missing ones with apt-get; elsewhere it names them
 # and stops. It says nothing where all is there.
 #
-# usage: test/setup.sh demo|test|lint|all
+# usage: test/setup.sh demo|test|vm|lint|all
 
 set -euo pipefail
 export PATH="$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
@@ -23,9 +23,10 @@ programs_for() {
   case $1 in
     demo) echo "$fetch $kernel" ;;
     test) echo "$fetch $kernel gcc:gcc libc-headers:libc6-dev python3.11:python3" ;;
+    vm) echo "$fetch nft:nftables qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod" ;;
     lint) echo "$fetch shellcheck:shellcheck" ;;
     all) echo "make:make $(programs_for test) $(programs_for lint)" ;;
-    *) die "unknown purpose '$1': want demo, test, lint or all" ;;
+    *) die "unknown purpose '$1': want demo, test, vm, lint or all" ;;
   esac
 }
 

@@ -131,6 +131,7 @@ const (
 // newRuleset returns the structure of the table of family f.
 func newRuleset(f family, layout Layout, settings *dataplane.Settings) ruleset {
 	vip := f.ip + " daddr . meta l4proto . th dport"
+	lookUpVIP := vip + " vmap @" + serviceIPs
 	return ruleset{
 		family: f,
 		sets: append([]setDecl{
@@ -141,7 +142,9 @@ func newRuleset(f family, layout Layout, settings *dataplane.Settings) ruleset {
 		}, layout.endpointsMaps(f)...),
 		chains: append([]chainDecl{
 			{name: missedChain, rules: append([]string{"counter"}, layout.dispatch(f, 1)...)},
-			{name: servicesChain, rules: []string{vip + " vmap @" + serviceIPs}},
+			// Kernels before 6.17 may miss an element that a commit is just
+			// replacing. The second lookup then finds the new one.
+			{name: servicesChain, rules: []string{lookUpVIP, lookUpVIP}},
 			{name: rejectChain, rules: []string{"reject"}},
 			{name: endpointsCheckChain, rules: []string{vip + " vmap @" + noEndpointServices}},
 			{name: "cluster-ips-check", rules: clusterIPsCheck(f, settings.ServiceCIDRs)},

@@ -149,10 +149,11 @@ func (c *churn) check(l *load) {
 	if escaped != 0 {
 		c.t.Errorf("%d packets were still addressed to the VIP after translation", escaped)
 	}
-	if c.missed != 0 {
+	sent := int(l.datagrams.Load())
+	if c.missed > excusable(c.t, sent) {
 		c.t.Errorf("%d lookups missed their row: a verdict was ahead of its rows, or rows went too early", c.missed)
 	}
-	if sent := int(l.datagrams.Load()); arrived < sent*9/10 || l.connects.Load() == 0 {
+	if arrived < sent*9/10 || l.connects.Load() == 0 {
 		c.t.Errorf("only %d of %d datagrams arrived, and there were %d TCP connections", arrived, sent, l.connects.Load())
 	}
 }
@@ -254,13 +255,17 @@ func TestSingleTransactionLosesConnections(t *testing.T) {
 			if err := l.end(); err != nil {
 				t.Fatal(err)
 			}
-			lost := counted(t, "arrived") - counted(t, "translated")
-			t.Logf("%d flows, %d flips, %d missed, %d lost", l.datagrams.Load(), c.flips, missed(t), lost)
-			if got, want := missed(t) > 0, test.delay == never; got != want {
-				t.Errorf("%d lookups missed their row; want some: %t", missed(t), want)
+			misses, lost := missed(t), counted(t, "arrived")-counted(t, "translated")
+			excused, tooEarly := excusable(t, int(l.datagrams.Load())), test.delay == never
+			t.Logf("%d flows, %d flips, %d missed, %d lost", l.datagrams.Load(), c.flips, misses, lost)
+			if tooEarly && misses == 0 || !tooEarly && misses > excused {
+				t.Errorf("%d lookups missed their row; want some: %t", misses, tooEarly)
 			}
-			if got, want := lost > 0, test.delay == never && !test.fallback; got != want {
-				t.Errorf("%d datagrams were not translated; want some: %t", lost, want)
+			switch {
+			case test.fallback && lost > 0, !tooEarly && lost > excused:
+				t.Errorf("%d datagrams were not translated", lost)
+			case tooEarly && !test.fallback && lost == 0:
+				t.Error("all datagrams were translated: the fallback is not needed")
 			}
 			if escaped := counted(t, "escaped"); escaped != lost {
 				t.Errorf("%d datagrams were not translated, but %d still went to the VIP", lost, escaped)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/veridict/veridict/compare/testbed/testmain"
 	"github.com/veridict/veridict/dataplane"
@@ -221,4 +222,31 @@ func packets(t testing.TB, args ...string) int {
 func missed(t testing.TB) int {
 	t.Helper()
 	return packets(t, "chain", "ip", "veridict", "missed") + packets(t, "chain", "ip6", "veridict", "missed")
+}
+
+// lookupsRaceCommits says whether lookups of this kernel may miss an element that
+// a commit is just replacing, as those of kernels before 6.17 may. Of those that
+// tests run on, Debian's 6.12 has the mending change, too.
+func lookupsRaceCommits(t testing.TB) bool {
+	t.Helper()
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("kernel release %q: %v", release, err)
+	}
+	return major < 6 || major == 6 && minor < 12
+}
+
+// excusable returns how many of n lookups in an endpoints map may miss their row
+// although it is there.
+func excusable(t testing.TB, n int) int {
+	t.Helper()
+	if !lookupsRaceCommits(t) {
+		return 0
+	}
+	return n/20_000 + 1
 }
