@@ -16,13 +16,13 @@ import (
 
 // Render writes the tables of the state as text that nft -f takes, elements
 // included. It replaces tables that are there. The same state gives the same
-// text. The kernel is not asked.
+// text. The tables of the kernel are not looked at.
 func Render(w io.Writer, options Options, state dataplane.State) error {
-	layout := options.withDefaults().Layout
+	options = options.withDefaults()
 	out := bufio.NewWriter(w)
 	list := sorted(state)
 	for _, f := range families() {
-		renderTable(out, f, layout, &state.Settings, ofFamily(list, f))
+		renderTable(out, options.ruleset(f, &state.Settings), options.Layout, ofFamily(list, f))
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("render: %w", err)
@@ -48,8 +48,8 @@ func ofFamily(list []dataplane.ServicePort, f family) []dataplane.ServicePort {
 	return list[first:end]
 }
 
-func renderTable(out *bufio.Writer, f family, layout Layout, settings *dataplane.Settings, list []dataplane.ServicePort) {
-	r := newRuleset(f, layout, settings)
+func renderTable(out *bufio.Writer, r ruleset, layout Layout, list []dataplane.ServicePort) {
+	f := r.family
 	// Whatever is in the table goes in the same transaction, so that loading the
 	// text is the same whether the table was there or not.
 	fmt.Fprintf(out, "table %[1]s %[2]s\ndelete table %[1]s %[2]s\ntable %[1]s %[2]s {\n", f.ip, tableName)

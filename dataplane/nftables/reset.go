@@ -25,7 +25,7 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	var tables []*table
 	for _, f := range s.families {
 		list := ports[f.id]
-		t := newTable(f, s.options.Layout, &settings, len(list))
+		t := newTable(s.options.ruleset(f, &settings), s.options.Layout, len(list))
 		if err := s.reset(ctx, t, list); err != nil {
 			return s.report, fmt.Errorf("reset table %s %s: %w", f.ip, tableName, err)
 		}

@@ -55,6 +55,14 @@ type ruleset struct {
 	chains []chainDecl
 }
 
+// lookUpOnce leaves out the second lookup of VIPs. Where it is not needed it is
+// worth leaving out: the kernel follows all elements of a verdict map for every
+// rule that looks into it, whenever a verdict changes.
+func (r *ruleset) lookUpOnce() {
+	services := r.chain(servicesChain)
+	services.rules = services.rules[:1]
+}
+
 func (r *ruleset) set(name string) *setDecl {
 	for i := range r.sets {
 		if r.sets[i].name == name {
@@ -142,8 +150,8 @@ func newRuleset(f family, layout Layout, settings *dataplane.Settings) ruleset {
 		}, layout.endpointsMaps(f)...),
 		chains: append([]chainDecl{
 			{name: missedChain, rules: append([]string{"counter"}, layout.dispatch(f, 1)...)},
-			// Kernels before 6.17 may miss an element that a commit is just
-			// replacing. The second lookup then finds the new one.
+			// Some kernels miss an element that a commit is just replacing; see
+			// repeatsLookups. The second lookup then finds the new one.
 			{name: servicesChain, rules: []string{lookUpVIP, lookUpVIP}},
 			{name: rejectChain, rules: []string{"reject"}},
 			{name: endpointsCheckChain, rules: []string{vip + " vmap @" + noEndpointServices}},

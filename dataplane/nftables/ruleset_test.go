@@ -55,7 +55,7 @@ func TestRenderGolden(t *testing.T) {
 		for name, settings := range detectors() {
 			t.Run(name, func(t *testing.T) {
 				var text bytes.Buffer
-				if err := Render(&text, Options{Layout: layout}, stateOf(settings, flowServicePorts()...)); err != nil {
+				if err := Render(&text, Options{Layout: layout, KernelRelease: "6.1"}, stateOf(settings, flowServicePorts()...)); err != nil {
 					t.Fatalf("render: %v", err)
 				}
 				golden(t, string(layout)+"-"+name+".nft", text.Bytes())
@@ -72,7 +72,8 @@ func TestRenderIsWhatIsProgrammed(t *testing.T) {
 		mustReset(t, fake.NewSyncer(Options{Layout: layout}), stateOf(settings, flowServicePorts()...))
 		for _, f := range families() {
 			table := fake.Table(f.id)
-			ruleset := newRuleset(f, layout, &settings)
+			options := Options{Layout: layout}.withDefaults()
+			ruleset := options.ruleset(f, &settings)
 			for _, chain := range ruleset.chains {
 				var rules []string
 				for _, rule := range table.Chains[chain.name].Rules {

@@ -38,6 +38,9 @@ type Options struct {
 	BatchElements int
 	// Now is time.Now if nil.
 	Now func() time.Time
+	// KernelRelease is the kernel that the rules are for, as uname -r prints
+	// it; that of the running one if empty. Some kernels need a rule more.
+	KernelRelease string
 }
 
 func (o Options) withDefaults() Options {
@@ -51,7 +54,19 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.KernelRelease == "" {
+		o.KernelRelease = runningKernel()
+	}
 	return o
+}
+
+// ruleset returns the structure of the table of family f.
+func (o *Options) ruleset(f family, settings *dataplane.Settings) ruleset {
+	r := newRuleset(f, o.Layout, settings)
+	if repeatsLookups(o.KernelRelease) {
+		r.lookUpOnce()
+	}
+	return r
 }
 
 // Syncer programs the tables of both families.
@@ -243,7 +258,7 @@ func (s *Syncer) structure(ctx context.Context, f family, build func(*knftables.
 // changeSettings rewrites the chains whose rules depend on what has changed.
 func (s *Syncer) changeSettings(ctx context.Context, settings dataplane.Settings) error {
 	for _, t := range s.tables {
-		wanted := newRuleset(t.family, s.options.Layout, &settings)
+		wanted := s.options.ruleset(t.family, &settings)
 		var changed []chainDecl
 		for i, chain := range wanted.chains {
 			if !slices.Equal(chain.rules, t.structure.chains[i].rules) {

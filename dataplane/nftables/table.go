@@ -97,9 +97,9 @@ func (p *plan) rollback() {
 }
 
 // newTable returns an empty table that size ServicePorts are expected in.
-func newTable(f family, layout Layout, settings *dataplane.Settings, size int) *table {
+func newTable(structure ruleset, layout Layout, size int) *table {
 	return &table{
-		family: f, layout: layout, structure: newRuleset(f, layout, settings),
+		family: structure.family, layout: layout, structure: structure,
 		frontends:  make(map[dataplane.VIP]*frontend, size),
 		vips:       make(map[dataplane.ServicePortKey]dataplane.VIP, size),
 		clusterIPs: make(map[netip.Addr]int, size),

@@ -78,7 +78,7 @@ func Verify(ctx context.Context, options Options, state dataplane.State) (list [
 	for _, f := range usable {
 		v := &verifier{
 			kernel: k, family: f, layout: layout,
-			ruleset: newRuleset(f, layout, &state.Settings),
+			ruleset: options.ruleset(f, &state.Settings),
 			ports:   ofFamily(ports, f),
 			sizes:   make(map[dataplane.VIP]int),
 		}
