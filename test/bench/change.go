@@ -52,10 +52,10 @@ type change struct {
 	longest  time.Duration
 }
 
-// resize gives a Service so many endpoints, and then does what becomes due. Only
-// the first is timed; elements are those of both.
-func (c *cluster) resize(ctx context.Context, service, endpoints int) (change, error) {
-	update := dataplane.Update{Changed: []dataplane.ServicePort{servicePort(service, endpoints)}}
+// change programs a ServicePort, and then does what becomes due. Only the first is
+// timed; elements are those of both.
+func (c *cluster) change(ctx context.Context, sp dataplane.ServicePort) (change, error) {
+	update := dataplane.Update{Changed: []dataplane.ServicePort{sp}}
 	start := time.Now()
 	report, err := c.syncer.Sync(ctx, update)
 	took := time.Since(start)
@@ -73,12 +73,18 @@ func (c *cluster) resize(ctx context.Context, service, endpoints int) (change, e
 	}, nil
 }
 
-// run measures endpoints that come and go, each a change of one Service.
+// run measures endpoints that come and go, each a change of one Service. The one
+// that goes is on this node and has the first bucket, so that the last one moves:
+// no change of an endpoint takes more elements.
 func (c *cluster) run(ctx context.Context, changes int) ([]change, error) {
 	list := make([]change, 0, changes)
 	for i := range changes {
-		// Every other change takes back the one before.
-		ch, err := c.resize(ctx, (i/2*7919)%c.services, c.endpoints+1-i%2)
+		sp := servicePort((i/2*7919)%c.services, c.endpoints+1)
+		sp.Endpoints[0].Local = true
+		if leaves := i%2 == 1; leaves {
+			sp.Endpoints = sp.Endpoints[1:]
+		}
+		ch, err := c.change(ctx, sp)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +162,7 @@ func (b *bench) newChains(ctx context.Context, r *report) error {
 		if i%20 == 0 {
 			b.progress("changes with a new dispatch chain, round %d of %d", i/20+1, o.rounds)
 		}
-		ch, err := c.resize(ctx, i, o.endpoints+20+i)
+		ch, err := c.change(ctx, servicePort(i, o.endpoints+20+i))
 		if err != nil {
 			return err
 		}
