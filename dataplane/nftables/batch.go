@@ -163,11 +163,7 @@ func (s *Syncer) replan(entries []entry, plan planner) *transaction {
 }
 
 // rollback makes the table what it was before the transaction was planned.
-func (tx *transaction) rollback() {
-	for _, undo := range slices.Backward(tx.undo) {
-		undo()
-	}
-}
+func (tx *transaction) rollback() { takeBack(tx.undo) }
 
 // commit sends a transaction and waits for it.
 func (s *Syncer) commit(ctx context.Context, t *table, tx *transaction, plan planner) error {

@@ -298,13 +298,11 @@ func (s *Syncer) cleanUp(ctx context.Context, t *table, now time.Time) error {
 	if len(idle) == 0 {
 		return nil
 	}
-	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) {
-		for _, n := range idle {
-			chain := &knftables.Chain{Name: dispatchName(n)}
-			tx.Flush(chain)
-			tx.Delete(chain)
-		}
-	})
+	names := make([]string, len(idle))
+	for i, n := range idle {
+		names[i] = dispatchName(n)
+	}
+	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) { deleteChains(tx, names) })
 	if err != nil {
 		return fmt.Errorf("remove unused dispatch chains: %w", err)
 	}

@@ -90,10 +90,15 @@ func (p *plan) onUndo(undo func()) { p.undo = append(p.undo, undo) }
 
 // rollback makes the table what it was before the plan.
 func (p *plan) rollback() {
-	for _, undo := range slices.Backward(p.undo) {
+	takeBack(p.undo)
+	*p = plan{}
+}
+
+// takeBack undoes steps, the last one first.
+func takeBack(steps []func()) {
+	for _, undo := range slices.Backward(steps) {
 		undo()
 	}
-	*p = plan{}
 }
 
 // newTable returns an empty table that size ServicePorts are expected in.
