@@ -51,6 +51,9 @@ type Report struct {
 	// LongestCommit is the longest time that one transaction took, which is
 	// how long the kernel may have kept other users of nftables waiting.
 	LongestCommit time.Duration
+	// StaleFlows counts the connections that were removed from connection
+	// tracking because they went to an endpoint that does not serve any more.
+	StaleFlows int
 	// Rejected are all ServicePorts that are not programmed as wanted because
 	// the kernel refused them, not only those of this call. They are tried
 	// again at Due.

@@ -29,13 +29,13 @@ func (t *Tracker) recompute(svc *service) {
 			continue
 		}
 		endpoints := topology.Cluster(svc.merge(family, port))
-		if len(endpoints) > dataplane.MaxEndpoints {
+		if len(endpoints) > dataplane.MaxBuckets {
 			t.report(svc, "spec.ports", "port %s has %d endpoints (%s), the first %d are served",
-				key.ServicePortName, len(endpoints), family, dataplane.MaxEndpoints)
-			endpoints = endpoints[:dataplane.MaxEndpoints:dataplane.MaxEndpoints]
+				key.ServicePortName, len(endpoints), family, dataplane.MaxBuckets)
+			endpoints = endpoints[:dataplane.MaxBuckets:dataplane.MaxBuckets]
 		}
 		want := dataplane.ServicePort{Key: key, ClusterIP: vip.Addr, Port: vip.Port, Endpoints: endpoints}
-		if now, exists := t.ports[key]; !exists || !equal(&now, &want) {
+		if now, exists := t.ports[key]; !exists || !now.Equal(&want) {
 			t.setPort(key, &want)
 		}
 	}

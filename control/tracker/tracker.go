@@ -132,13 +132,13 @@ func (t *Tracker) Take() dataplane.Update {
 		switch {
 		case !exists && before != nil:
 			update.Removed = append(update.Removed, key)
-		case exists && (before == nil || !equal(before, &now)):
+		case exists && (before == nil || !before.Equal(&now)):
 			update.Changed = append(update.Changed, now)
 		}
 	}
 	slices.SortFunc(update.Removed, compareKeys)
 	slices.SortFunc(update.Changed, func(a, b dataplane.ServicePort) int { return compareKeys(a.Key, b.Key) })
-	if t.settingsBefore != nil && !equalSettings(*t.settingsBefore, t.settings) {
+	if t.settingsBefore != nil && !t.settingsBefore.Equal(&t.settings) {
 		settings := t.settings
 		update.Settings = &settings
 	}
@@ -254,7 +254,7 @@ func (t *Tracker) setCIDR(change convert.Change) {
 
 func (t *Tracker) recomputeSettings() {
 	want := t.makeSettings()
-	if equalSettings(want, t.settings) {
+	if want.Equal(&t.settings) {
 		return
 	}
 	if t.settingsBefore == nil {

@@ -261,16 +261,16 @@ func TestState(t *testing.T) {
 func TestTooManyEndpoints(t *testing.T) {
 	t.Parallel()
 	var endpoints []convert.Endpoint
-	for i := range dataplane.MaxEndpoints + 3 {
+	for i := range dataplane.MaxBuckets + 3 {
 		endpoints = append(endpoints, ready(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))
 	}
 	tr := tracker.New(tracker.Options{})
 	tr.Apply(upsert(service("web", "172.30.0.1", port("", 80)), slice("s1", "web", port("", 80), endpoints...)))
 	for _, sp := range tr.State().ServicePorts {
-		if len(sp.Endpoints) != dataplane.MaxEndpoints {
-			t.Errorf("%d endpoints are served, want %d", len(sp.Endpoints), dataplane.MaxEndpoints)
+		if len(sp.Endpoints) != dataplane.MaxBuckets {
+			t.Errorf("%d endpoints are served, want %d", len(sp.Endpoints), dataplane.MaxBuckets)
 		}
-		if last := sp.Endpoints[dataplane.MaxEndpoints-1].Addr.String(); last != "10.0.255.254:80" {
+		if last := sp.Endpoints[dataplane.MaxBuckets-1].Addr.String(); last != "10.0.255.254:80" {
 			t.Errorf("the last endpoint is %s, want the 65535th in order", last)
 		}
 	}

@@ -77,7 +77,7 @@ func (t *table) adoptElement(e element, left *leftovers) bool {
 		return ok
 	default:
 		vip, bucket, endpoint, ok := t.layout.parseRow(t.family, e)
-		if ok = ok && bucket <= dataplane.MaxEndpoints; ok {
+		if ok = ok && bucket <= dataplane.MaxBuckets; ok {
 			f := t.found(vip)
 			f.slots = f.slots.with(bucket, endpoint)
 		}

@@ -50,7 +50,7 @@ func foreignElements(layout Layout) map[string][]op {
 			{element: layout.row(web, 1, netip.AddrPort{}), delete: true}, add(layout.row(web, 1, netip.MustParseAddrPort("10.180.1.1:8080"))),
 		},
 		"row far away":             {add(layout.row(web, 4000, endpoint))},
-		"row of local endpoints":   {add(layout.row(web, dataplane.MaxEndpoints+1, endpoint))},
+		"row of local endpoints":   {add(layout.row(web, dataplane.MaxBuckets+1, endpoint))},
 		"hairpin of nobody":        {add(stray)},
 		"hairpin of two addresses": {add(crossed)},
 		"cluster IP of nobody":     {add(clusterIPElement(stranger.Addr))},

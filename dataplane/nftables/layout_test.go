@@ -25,7 +25,7 @@ func TestParseLayout(t *testing.T) {
 }
 
 func TestDispatchSize(t *testing.T) {
-	for _, n := range []int{1, 2, 16, 17, dataplane.MaxEndpoints} {
+	for _, n := range []int{1, 2, 16, 17, dataplane.MaxBuckets} {
 		if got, ok := dispatchSize(dispatchName(n)); !ok || got != n {
 			t.Errorf("size of %s: %d, %t", dispatchName(n), got, ok)
 		}

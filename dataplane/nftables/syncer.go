@@ -212,7 +212,7 @@ func (s *Syncer) program(ctx context.Context, t *table, list []*transition) erro
 	}
 	publish := s.publisher(t)
 	return s.run(ctx, t, list, func(p *plan, tr *transition, limit int) bool {
-		t.planRows(p, tr, dataplane.MaxEndpoints)
+		t.planRows(p, tr, dataplane.MaxBuckets)
 		return publish(p, tr, limit)
 	})
 }
@@ -222,7 +222,7 @@ func (s *Syncer) publisher(t *table) planner {
 	return func(p *plan, tr *transition, _ int) bool {
 		t.planPublish(p, tr)
 		if s.options.SurplusDelay < 0 {
-			t.planTrim(p, tr.vip, dataplane.MaxEndpoints)
+			t.planTrim(p, tr.vip, dataplane.MaxBuckets)
 		}
 		return true
 	}

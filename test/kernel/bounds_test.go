@@ -184,7 +184,7 @@ func TestMostEndpoints(t *testing.T) {
 		s := newSyncer(t, options)
 		vip := netip.MustParseAddrPort("10.97.0.1:80")
 		all := append(endpointsFrom(netip.AddrPortFrom(endpoints4.Addr(), 8080), 1<<15), endpointsFrom(netip.AddrPortFrom(endpoints4.Addr(), 8081), 1<<15)...)
-		all = all[:dataplane.MaxEndpoints]
+		all = all[:dataplane.MaxBuckets]
 		state := stateOf(clusterSettings(), port("large", vip, dataplane.TCP, all[:3]...))
 		sent := mustReset(t, s, state).ElementsSent
 		large := port("large", vip, dataplane.TCP, all...)
