@@ -53,13 +53,22 @@ fetch() {
 
 # install_programs ROOT copies programs and the libraries that they load.
 install_programs() {
-  local program file
+  local program
   for program in "${programs[@]}"; do
     program=$(command -v "$program") || die "$program is missing: make setup installs it"
     install -D "$program" "$1/sbin/$(basename "$program")"
-    ldd "$program" | grep -o '/[^ ]*' | while read -r file; do
-      install -D "$file" "$1$file"
-    done
+    install_libraries "$program" "$1"
+  done
+  # Tests put shell scripts in the place of programs.
+  install -D /bin/sh "$1/bin/sh"
+  install_libraries /bin/sh "$1"
+}
+
+# install_libraries PROGRAM ROOT copies the libraries that a program loads.
+install_libraries() {
+  local file
+  ldd "$1" | grep -o '/[^ ]*' | while read -r file; do
+    install -D "$file" "$2$file"
   done
 }
 
