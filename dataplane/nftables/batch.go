@@ -213,7 +213,7 @@ func (s *Syncer) account(t *table, tx *transaction) {
 func (s *Syncer) settleFailure(ctx context.Context, t *table, tx *transaction, plan planner) error {
 	s.noteCommit(tx.took)
 	tx.rollback()
-	err := describe(t.family, t.layout, tx.ops, tx.err)
+	err := describe(t.family, tx.ops, tx.err)
 	n := len(tx.entries)
 	if lost(tx.err) || n == 1 && onlyDeletes(tx.ops) {
 		return err
@@ -256,16 +256,23 @@ type rejected struct {
 	at    time.Time
 }
 
+// frontendID names a VIP among both families: a NodePort has no address.
+type frontendID struct {
+	family dataplane.Family
+	vip    dataplane.VIP
+}
+
 func (s *Syncer) reject(t *table, tr *transition, err error) {
+	id := frontendID{t.family.id, tr.vip}
 	delay := firstRetry
-	if old := s.rejected[tr.vip]; old != nil {
+	if old := s.rejected[id]; old != nil {
 		delay = min(2*old.delay, lastRetry)
 	}
-	s.rejected[tr.vip] = &rejected{tr: tr, err: err, delay: delay, at: s.options.Now().Add(delay)}
+	s.rejected[id] = &rejected{tr: tr, err: err, delay: delay, at: s.options.Now().Add(delay)}
 	s.refused[tr] = struct{}{}
 	// The report tells the caller; how often it is tried is for who looks closer.
 	s.log.Debug("the kernel refused a ServicePort; the others are programmed, this one is tried again",
-		"servicePort", tr.to.Key.String(), "err", err, "retryIn", delay)
+		"servicePort", tr.to.Key.String(), "vip", tr.vip.String(), "err", err, "retryIn", delay)
 	// Rows may be there already that no verdict leads to.
 	t.trimAt(tr.vip, s.options.Now().Add(s.options.SurplusDelay))
 }
@@ -276,12 +283,17 @@ func (s *Syncer) isRejected(tr *transition) bool {
 }
 
 // retries forgets the rejected transitions that the update makes obsolete, and
-// returns the VIPs that they were about and the other transitions that are due.
-// A VIP passes on only in an update that names the ServicePort that wanted it.
-func (s *Syncer) retries(update *dataplane.Update, now time.Time) (due []*rejected, calledOff []dataplane.VIP) {
+// returns by family the VIPs that they were about and the other transitions that
+// are due. A VIP passes on only in an update that names the ServicePort that wanted
+// it.
+func (s *Syncer) retries(update *dataplane.Update, now time.Time) (
+	due map[dataplane.Family][]*transition, calledOff map[dataplane.Family][]dataplane.VIP,
+) {
 	if len(s.rejected) == 0 {
 		return nil, nil
 	}
+	due = make(map[dataplane.Family][]*transition)
+	calledOff = make(map[dataplane.Family][]dataplane.VIP)
 	keys := make(map[dataplane.ServicePortKey]struct{}, len(update.Removed)+len(update.Changed))
 	for _, key := range update.Removed {
 		keys[key] = struct{}{}
@@ -289,14 +301,14 @@ func (s *Syncer) retries(update *dataplane.Update, now time.Time) (due []*reject
 	for i := range update.Changed {
 		keys[update.Changed[i].Key] = struct{}{}
 	}
-	for vip, r := range s.rejected {
+	for id, r := range s.rejected {
 		_, obsolete := keys[r.tr.to.Key]
 		switch {
 		case obsolete:
-			delete(s.rejected, vip)
-			calledOff = append(calledOff, vip)
+			delete(s.rejected, id)
+			calledOff[id.family] = append(calledOff[id.family], id.vip)
 		case !r.at.After(now):
-			due = append(due, r)
+			due[id.family] = append(due[id.family], r.tr)
 		}
 	}
 	return due, calledOff

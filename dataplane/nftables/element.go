@@ -8,32 +8,57 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
+	"time"
 
 	"github.com/veridict/veridict/dataplane"
 )
 
 // element is one element of a set or map, as the kernel holds it: fields in
-// network byte order, each padded to four bytes, buckets and marks in the
+// network byte order, each padded to four bytes, buckets, marks and ids in the
 // machine's byte order because the kernel computes with them.
 type element struct {
 	set string
 	key string
+	// end is the last key of a range, empty for a single key.
+	end string
 	// data is the value of a data map.
 	data string
 	// verdict is the value of a verdict map, in nft's words.
 	verdict string
+	// timeout is how long a pin stays from now on, and in how long a pin that was
+	// found goes.
+	timeout time.Duration
 }
 
-// Verdicts other than "goto NAME".
-const dropVerdict = "drop"
+// Verdicts: dropVerdict, "goto NAME" and "jump NAME".
+const (
+	dropVerdict = "drop"
+	gotoPrefix  = "goto "
+	jumpPrefix  = "jump "
+)
 
-func gotoVerdict(chain string) string { return "goto " + chain }
+func gotoVerdict(chain string) string { return gotoPrefix + chain }
+func jumpVerdict(chain string) string { return jumpPrefix + chain }
+
+// chainOf returns the chain that a verdict leads to, empty if it leads to none.
+func chainOf(verdict string) string {
+	if chain, ok := strings.CutPrefix(verdict, gotoPrefix); ok {
+		return chain
+	}
+	chain, _ := strings.CutPrefix(verdict, jumpPrefix)
+	if chain == verdict {
+		return ""
+	}
+	return chain
+}
 
 // maxKey is the length of the longest key: two IPv6 addresses and two words.
 const maxKey = 40
 
-// addrField, protocolField and portField append one field to a key or value.
-func addrField(key []byte, addr netip.Addr) []byte {
+// appendAddr, appendProtocol, appendPort and appendWord append one field to a key
+// or value.
+func appendAddr(key []byte, addr netip.Addr) []byte {
 	if addr.Is4() {
 		b := addr.As4()
 		return append(key, b[:]...)
@@ -42,43 +67,65 @@ func addrField(key []byte, addr netip.Addr) []byte {
 	return append(key, b[:]...)
 }
 
-func protocolField(key []byte, p dataplane.Protocol) []byte { return append(key, byte(p), 0, 0, 0) }
+func appendProtocol(key []byte, p dataplane.Protocol) []byte { return append(key, byte(p), 0, 0, 0) }
 
-func portField(key []byte, port uint16) []byte {
+func appendPort(key []byte, port uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(key, port), 0, 0)
 }
 
-// vipKey is the key of the verdict maps.
-func vipKey(vip dataplane.VIP) string {
-	key := make([]byte, 0, maxKey)
-	return string(portField(protocolField(addrField(key, vip.Addr), vip.Protocol), vip.Port))
+func appendWord(key []byte, word uint32) []byte { return binary.NativeEndian.AppendUint32(key, word) }
+
+func appendVIP(key []byte, vip dataplane.VIP) []byte {
+	if !vip.IsNodePort() {
+		key = appendAddr(key, vip.Addr)
+	}
+	return appendPort(appendProtocol(key, vip.Protocol), vip.Port)
 }
 
-// row returns the element that leads from a bucket of vip to an endpoint.
-func (l Layout) row(vip dataplane.VIP, bucket uint32, endpoint netip.AddrPort) element {
-	key := addrField(make([]byte, 0, maxKey), vip.Addr)
-	if l == CTMark {
-		key = protocolField(key, vip.Protocol)
+// vipKey is the key of the maps and sets of VIPs and of NodePorts.
+func vipKey(vip dataplane.VIP) string {
+	return string(appendVIP(make([]byte, 0, maxKey), vip))
+}
+
+// row returns the element that leads from a bucket of vip in scope s to an
+// endpoint.
+func (l Layout) row(vip dataplane.VIP, s scope, bucket uint32, endpoint netip.AddrPort) element {
+	key := make([]byte, 0, maxKey)
+	if !vip.IsNodePort() {
+		key = appendAddr(key, vip.Addr)
 	}
-	key = binary.NativeEndian.AppendUint32(portField(key, vip.Port), bucket)
-	e := element{set: l.endpointsMap(vip.Protocol), key: string(key)}
+	if l == CTMark {
+		key = appendProtocol(key, vip.Protocol)
+	}
+	key = appendWord(appendPort(key, vip.Port), bucket+s.offset())
+	e := element{set: l.rowsMap(vip.IsNodePort(), vip.Protocol), key: string(key)}
 	if endpoint.IsValid() {
-		data := make([]byte, 0, maxKey)
-		e.data = string(portField(addrField(data, endpoint.Addr()), endpoint.Port()))
+		e.data = endpointData(endpoint)
 	}
 	return e
 }
 
-func serviceElement(vip dataplane.VIP, n int) element {
-	return element{set: serviceIPs, key: vipKey(vip), verdict: gotoVerdict(dispatchName(n))}
+func endpointData(endpoint netip.AddrPort) string {
+	data := make([]byte, 0, maxKey)
+	return string(appendPort(appendAddr(data, endpoint.Addr()), endpoint.Port()))
 }
 
-func rejectElement(vip dataplane.VIP) element {
-	return element{set: noEndpointServices, key: vipKey(vip), verdict: gotoVerdict(rejectChain)}
+// addrElement is the element of a set of addresses.
+func addrElement(set string, addr netip.Addr) element {
+	return element{set: set, key: string(appendAddr(make([]byte, 0, maxKey), addr))}
 }
 
-func clusterIPElement(addr netip.Addr) element {
-	return element{set: clusterIPs, key: string(addrField(make([]byte, 0, maxKey), addr))}
+func clusterIPElement(addr netip.Addr) element { return addrElement(clusterIPs, addr) }
+
+func nodePortIPElement(addr netip.Addr) element { return addrElement(nodePortIPs, addr) }
+
+// rangeElement is a range of clients that may connect to vip.
+func rangeElement(vip dataplane.VIP, r addrRange) element {
+	key := appendVIP(make([]byte, 0, maxKey), vip)
+	return element{
+		set: sourceRanges,
+		key: string(appendAddr(key, r.from)), end: string(appendAddr(key[:len(key):len(key)], r.to)),
+	}
 }
 
 // hairpin is an endpoint of this node as it is seen after translation: a packet
@@ -91,11 +138,11 @@ type hairpin struct {
 
 func (h hairpin) element() element {
 	addr := h.endpoint.Addr()
-	key := addrField(addrField(make([]byte, 0, maxKey), addr), addr)
-	return element{set: hairpinConnections, key: string(portField(protocolField(key, h.protocol), h.endpoint.Port()))}
+	key := appendAddr(appendAddr(make([]byte, 0, maxKey), addr), addr)
+	return element{set: hairpinConnections, key: string(appendPort(appendProtocol(key, h.protocol), h.endpoint.Port()))}
 }
 
-// compareVIPs orders by address, port and protocol.
+// compareVIPs orders by address, port and protocol. NodePorts come first.
 func compareVIPs(a, b dataplane.VIP) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
 }
@@ -125,27 +172,37 @@ func (r *keyReader) addr(f family) netip.Addr {
 
 func (r *keyReader) protocol() dataplane.Protocol { return dataplane.Protocol(r.next(1)[0]) }
 func (r *keyReader) port() uint16                 { return binary.BigEndian.Uint16(r.next(2)) }
-func (r *keyReader) bucket() uint32               { return binary.NativeEndian.Uint32(r.next(4)) }
+func (r *keyReader) word() uint32                 { return binary.NativeEndian.Uint32(r.next(4)) }
 func (r *keyReader) ok() bool                     { return !r.bad && len(r.rest) == 0 }
 
-func parseVIP(f family, key string) (dataplane.VIP, bool) {
+// parseVIP is the reverse of vipKey. Of a longer key it reads the beginning.
+func parseVIP(f family, set, key string) (dataplane.VIP, bool) {
 	r := keyReader{rest: []byte(key)}
-	vip := dataplane.VIP{Addr: r.addr(f), Protocol: r.protocol(), Port: r.port()}
-	return vip, r.ok()
+	var vip dataplane.VIP
+	if keyFields(set)[0] == addrField {
+		vip.Addr = r.addr(f)
+	}
+	vip.Protocol, vip.Port = r.protocol(), r.port()
+	return vip, !r.bad && (r.ok() || set == sourceRanges)
 }
 
 // parseRow is the reverse of row.
-func (l Layout) parseRow(f family, e element) (vip dataplane.VIP, bucket uint32, endpoint netip.AddrPort, ok bool) {
+func (l Layout) parseRow(f family, e element) (vip dataplane.VIP, s scope, bucket uint32, endpoint netip.AddrPort, ok bool) {
 	r := keyReader{rest: []byte(e.key)}
-	vip.Addr = r.addr(f)
+	if keyFields(e.set)[0] == addrField {
+		vip.Addr = r.addr(f)
+	}
 	if l == CTMark {
 		vip.Protocol = r.protocol()
 	} else {
 		vip.Protocol = protocolOfMap(e.set)
 	}
-	vip.Port, bucket = r.port(), r.bucket()
+	vip.Port, bucket = r.port(), r.word()
+	if bucket >= localOffset {
+		s, bucket = localScope, bucket-localOffset
+	}
 	endpoint, valid := parseEndpoint(f, e.data)
-	return vip, bucket, endpoint, r.ok() && valid && vip.Protocol != 0
+	return vip, s, bucket, endpoint, r.ok() && valid && vip.Protocol != 0 && bucket < localOffset
 }
 
 func parseEndpoint(f family, data string) (netip.AddrPort, bool) {
@@ -154,9 +211,10 @@ func parseEndpoint(f family, data string) (netip.AddrPort, bool) {
 	return endpoint, r.ok()
 }
 
+// protocolOfMap returns the protocol that the name of a map ends in.
 func protocolOfMap(name string) dataplane.Protocol {
 	for _, p := range dataplane.Protocols() {
-		if MarkFree.endpointsMap(p) == name {
+		if strings.HasSuffix(name, "-"+p.String()) {
 			return p
 		}
 	}
@@ -171,11 +229,10 @@ func parseHairpin(f family, key string) (hairpin, bool) {
 }
 
 // text returns the element as nft writes it, "key" or "key : value".
-func (l Layout) text(f family, e element) string {
-	key, value := l.keyText(f, e), e.verdict
+func (e element) text(f family) string {
+	key, value := e.keyText(f), e.verdict
 	if e.data != "" {
-		endpoint, _ := parseEndpoint(f, e.data)
-		value = fmt.Sprintf("%s . %d", endpoint.Addr(), endpoint.Port())
+		value = fieldsText(f, e.data, endpointFields())
 	}
 	if value == "" {
 		return key
@@ -183,18 +240,31 @@ func (l Layout) text(f family, e element) string {
 	return key + " : " + value
 }
 
-func (l Layout) keyText(f family, e element) string {
-	r := keyReader{rest: []byte(e.key)}
-	switch e.set {
-	case clusterIPs:
-		return r.addr(f).String()
-	case serviceIPs, noEndpointServices:
-		return fmt.Sprintf("%s . %s . %d", r.addr(f), r.protocol(), r.port())
-	case hairpinConnections:
-		return fmt.Sprintf("%s . %s . %s . %d", r.addr(f), r.addr(f), r.protocol(), r.port())
-	case markedEndpoints:
-		return fmt.Sprintf("%s . %s . %d . %d", r.addr(f), r.protocol(), r.port(), r.bucket())
-	default:
-		return fmt.Sprintf("%s . %d . %d", r.addr(f), r.port(), r.bucket())
+// keyText returns the key, and the end of a range behind a dash.
+func (e element) keyText(f family) string {
+	fields := keyFields(e.set)
+	text := fieldsText(f, e.key, fields)
+	if e.end == "" || e.end == e.key {
+		return text
 	}
+	end := fieldsText(f, e.end, fields)
+	return text + "-" + end[strings.LastIndexByte(end, ' ')+1:]
+}
+
+func fieldsText(f family, data string, fields []field) string {
+	r := keyReader{rest: []byte(data)}
+	words := make([]string, len(fields))
+	for i, part := range fields {
+		switch part {
+		case addrField:
+			words[i] = r.addr(f).String()
+		case protocolField:
+			words[i] = r.protocol().String()
+		case portField:
+			words[i] = fmt.Sprint(r.port())
+		case wordField:
+			words[i] = fmt.Sprint(r.word())
+		}
+	}
+	return strings.Join(words, " . ")
 }

@@ -120,12 +120,8 @@ func (t *fakeTable) text(name string, isMap bool) []*knftables.Element {
 	return list
 }
 
-// fakeText returns an element in nft's words. They are those of both layouts, for
-// the set of a row tells its layout.
-func fakeText(f family, e element) string { return MarkFree.text(f, e) }
-
 func fakeElement(f family, e element, isMap bool) *knftables.Element {
-	key, value, _ := strings.Cut(fakeText(f, e), " : ")
+	key, value, _ := strings.Cut(e.text(f), " : ")
 	words := strings.Split(key, " . ")
 	if isMap {
 		return &knftables.Element{Map: e.set, Key: words, Value: strings.Split(value, " . ")}
@@ -151,11 +147,11 @@ func (k *Fake) objects(ctx context.Context, f family) (objects, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(table.Sets)) {
 		set := table.Sets[name]
-		list.sets = append(list.sets, describeSet(name, plainSet, cmp.Or(set.TypeOf, set.Type)))
+		list.sets = append(list.sets, describeSet(name, plainSet, cmp.Or(set.TypeOf, set.Type), set.Flags))
 	}
 	for _, name := range slices.Sorted(maps.Keys(table.Maps)) {
 		m := table.Maps[name]
-		list.sets = append(list.sets, describeSet(name, dataMap, cmp.Or(m.TypeOf, m.Type)))
+		list.sets = append(list.sets, describeSet(name, dataMap, cmp.Or(m.TypeOf, m.Type), m.Flags))
 	}
 	return list, ctx.Err()
 }
@@ -171,7 +167,7 @@ func fakeChain(c *knftables.FakeChain) chainInfo {
 
 // describeSet reads lengths off a declaration: each field takes four bytes, but
 // an IPv6 address takes sixteen.
-func describeSet(name string, kind setKind, declaration string) setInfo {
+func describeSet(name string, kind setKind, declaration string, flags []knftables.SetFlag) setInfo {
 	length := func(fields string) uint32 {
 		var sum uint32
 		for field := range strings.SplitSeq(fields, " . ") {
@@ -185,7 +181,10 @@ func describeSet(name string, kind setKind, declaration string) setInfo {
 		return sum
 	}
 	key, value, _ := strings.Cut(declaration, " : ")
-	info := setInfo{name: name, kind: kind, shape: setShape{key: length(key)}}
+	info := setInfo{
+		name: name, kind: kind, shape: setShape{key: length(key)},
+		ranges: slices.Contains(flags, knftables.IntervalFlag), learns: slices.Contains(flags, knftables.DynamicFlag),
+	}
 	switch {
 	case value == "verdict":
 		info.kind = verdictMap
@@ -216,7 +215,7 @@ func (k *Fake) begin(ctx context.Context, f family, ops []op) (Commit, error) {
 			if o.delete {
 				o.data, o.verdict = "", ""
 			}
-			commit.Changes = append(commit.Changes, ElementChange{Delete: o.delete, Set: o.set, Element: fakeText(f, o.element)})
+			commit.Changes = append(commit.Changes, ElementChange{Delete: o.delete, Set: o.set, Element: o.text(f)})
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -321,8 +320,8 @@ func (t *fakeTable) danglingWord(rule string) string {
 }
 
 func (t *fakeTable) leadsSomewhere(verdict string) bool {
-	chain, ok := strings.CutPrefix(verdict, gotoVerdict(""))
-	return !ok || t.structure.Table.Chains[chain] != nil
+	chain := chainOf(verdict)
+	return chain == "" || t.structure.Table.Chains[chain] != nil
 }
 
 // apply is part of kernel. Deletions go first.
@@ -343,7 +342,7 @@ func (k *Fake) apply(ctx context.Context, f family, ops []op) error {
 				for _, o := range slices.Backward(done) {
 					t.put(o)
 				}
-				return fmt.Errorf("%s { %s }: %w", o.set, fakeText(f, o.element), err)
+				return fmt.Errorf("%s { %s }: %w", o.set, o.text(f), err)
 			}
 			done = append(done, undo)
 		}
@@ -385,6 +384,15 @@ func (t *fakeTable) put(o op) {
 
 // close is part of kernel.
 func (k *Fake) close() error { return nil }
+
+// pinRules is part of kernel.
+func (k *Fake) pinRules(ctx context.Context, f family, chains []chainDecl) error {
+	return k.structure(ctx, f, func(tx *knftables.Transaction) {
+		for _, chain := range chains {
+			writeChain(tx, chain)
+		}
+	})
+}
 
 // open is part of kernel.
 func (k *Fake) open(ctx context.Context) error { return ctx.Err() }

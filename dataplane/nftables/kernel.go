@@ -27,6 +27,9 @@ type kernel interface {
 	elements(ctx context.Context, f family, set string, yield func(element)) error
 	// structure runs a transaction of tables, chains, rules and declarations.
 	structure(ctx context.Context, f family, build func(*knftables.Transaction)) error
+	// pinRules gives chains that write pins their rules, in one transaction
+	// without the nft program. The chains are there.
+	pinRules(ctx context.Context, f family, chains []chainDecl) error
 	// apply runs a transaction of elements.
 	apply(ctx context.Context, f family, ops []op) error
 	close() error
@@ -74,8 +77,10 @@ type setInfo struct {
 	name  string
 	kind  setKind
 	shape setShape
-	// special says that the set is not a plain hash table: its elements are
-	// intervals, expire or are written by packets.
+	// ranges says that keys may be ranges; learns says that packets write
+	// elements, which expire.
+	ranges, learns bool
+	// special says that the set has another flag still.
 	special bool
 }
 
@@ -85,8 +90,13 @@ func (s *setInfo) String() string {
 	if s.kind == verdictMap {
 		text = fmt.Sprintf("keys of %d bytes, verdicts", s.shape.key)
 	}
-	if s.special {
-		text += ", with flags"
+	for _, flag := range []struct {
+		set  bool
+		text string
+	}{{s.ranges, "ranges"}, {s.learns, "written by packets"}, {s.special, "other flags"}} {
+		if flag.set {
+			text += ", " + flag.text
+		}
 	}
 	return text
 }
@@ -110,14 +120,14 @@ func lost(err error) bool {
 }
 
 // describe names the elements of a transaction that failed as a whole.
-func describe(f family, layout Layout, ops []op, err error) error {
+func describe(f family, ops []op, err error) error {
 	if len(ops) == 0 {
 		return err
 	}
 	first := ops[0]
-	verb, what := "add", layout.text(f, first.element)
+	verb, what := "add", first.text(f)
 	if first.delete {
-		verb, what = "delete", layout.keyText(f, first.element)
+		verb, what = "delete", first.keyText(f)
 	}
 	more := ""
 	if len(ops) > 1 {

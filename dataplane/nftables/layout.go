@@ -5,8 +5,6 @@ package nftables
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/veridict/veridict/dataplane"
 )
@@ -35,24 +33,63 @@ func ParseLayout(name string) (Layout, error) {
 }
 
 // Names of the tables' objects. Chain and map names are a promise to people who
-// read the rules: "nft list map ip veridict service-ips".
+// read the rules: "nft list map ip veridict service-ips". What is keyed by a VIP
+// has a twin that is keyed by the NodePort; see byKey.
 const (
 	tableName = "veridict"
 
-	serviceIPs          = "service-ips"
-	noEndpointServices  = "no-endpoint-services"
-	clusterIPs          = "cluster-ips"
-	hairpinConnections  = "hairpin-connections"
-	markedEndpoints     = "endpoints"
-	endpointsTCP        = "endpoints-tcp"
-	endpointsUDP        = "endpoints-udp"
-	endpointsSCTP       = "endpoints-sctp"
-	clusterPrefix       = "cluster-"
-	rejectChain         = "reject-chain"
-	missedChain         = "missed"
-	servicesChain       = "services"
-	endpointsCheckChain = "endpoints-check"
+	// Verdict maps. Every element leads to a chain without further verdict maps:
+	// kernels without chain validation states (6.1, 6.12) follow each element to
+	// the end whenever a verdict is added, and two levels of maps would make
+	// that quadratic.
+	serviceMap       = "service-"
+	affinityMaps     = "affinity-"
+	localMap         = "local-"
+	affinityLocalMap = "affinity-local-"
+	pinMap           = "pin-"
+	pinLocalMap      = "pin-local-"
+	noEndpointMap    = "no-endpoint-"
+
+	// Sets.
+	externalLocalSet   = "external-local-"
+	masqueradeSet      = "masquerade-"
+	clusterIPs         = "cluster-ips"
+	nodePortIPs        = "nodeport-ips"
+	learnedNodePortIPs = "learned-nodeport-ips"
+	hairpinConnections = "hairpin-connections"
+	firewallIPs        = "firewall-ips"
+	sourceRanges       = "source-ranges"
+
+	// Data maps; those of the markfree layout and of pins go on with the
+	// protocol.
+	endpointsMap         = "endpoints"
+	nodePortEndpointsMap = "nodeport-endpoints"
+	affinityIDPrefix     = "affinity-id-"
+
+	rejectChain   = "reject-chain"
+	missedChain   = "missed"
+	servicesChain = "services"
+	affinityChain = "affinity"
+	unpinnedChain = "unpinned"
 )
+
+// byKey returns the name of a map or set of VIPs, or of its twin for NodePorts.
+func byKey(name string, nodePort bool) string {
+	switch {
+	case nodePort:
+		return name + "nodeports"
+	case name == noEndpointMap:
+		return name + "services"
+	default:
+		return name + "ips"
+	}
+}
+
+// affinityMap returns the name of the map of pins by VIP.
+func affinityMap(p dataplane.Protocol) string { return affinityMaps + p.String() }
+
+// affinityIDMap returns the name of the map of pins by affinity id.
+func affinityIDMap(p dataplane.Protocol) string { return affinityIDPrefix + p.String() }
 
 // family is what differs between the two tables. Rule code is written once and
 // takes these values.
@@ -62,29 +99,41 @@ type family struct {
 	ip string
 	// addrLen is the length of an address in bytes.
 	addrLen int
+	// loopback are the addresses that never leave the node, in nft's words.
+	loopback string
 }
 
 func families() []family {
-	return []family{{dataplane.IPv4, "ip", 4}, {dataplane.IPv6, "ip6", 16}}
+	return []family{{dataplane.IPv4, "ip", 4, "127.0.0.0/8"}, {dataplane.IPv6, "ip6", 16, "::1"}}
 }
 
-// endpointsMap returns the name of the map that holds the rows of protocol.
-func (l Layout) endpointsMap(protocol dataplane.Protocol) string {
-	if l == CTMark {
-		return markedEndpoints
+// rowsMap returns the name of the map that holds the rows of VIPs, or of
+// NodePorts, of a protocol.
+func (l Layout) rowsMap(nodePort bool, p dataplane.Protocol) string {
+	switch {
+	case l == CTMark && nodePort:
+		return nodePortEndpointsMap
+	case l == CTMark:
+		return endpointsMap
 	}
-	switch protocol {
-	case dataplane.TCP:
-		return endpointsTCP
-	case dataplane.UDP:
-		return endpointsUDP
+	switch {
+	case nodePort && p == dataplane.TCP:
+		return nodePortEndpointsMap + "-tcp"
+	case nodePort && p == dataplane.UDP:
+		return nodePortEndpointsMap + "-udp"
+	case nodePort:
+		return nodePortEndpointsMap + "-sctp"
+	case p == dataplane.TCP:
+		return endpointsMap + "-tcp"
+	case p == dataplane.UDP:
+		return endpointsMap + "-udp"
 	default:
-		return endpointsSCTP
+		return endpointsMap + "-sctp"
 	}
 }
 
-// endpointsMaps returns the declarations of all maps that hold rows.
-func (l Layout) endpointsMaps(f family) []setDecl {
+// rowsMaps returns the declarations of all maps that hold rows.
+func (l Layout) rowsMaps(f family) []setDecl {
 	if l == CTMark {
 		addr := "ipv4_addr"
 		if f.id == dataplane.IPv6 {
@@ -92,60 +141,37 @@ func (l Layout) endpointsMaps(f family) []setDecl {
 		}
 		// With typeof and th dport, rules added later are refused as
 		// "conflicting protocols".
-		return []setDecl{{
-			name: markedEndpoints, kind: dataMap,
-			typ: addr + " . inet_proto . inet_service . mark : " + addr + " . inet_service",
-		}}
+		row := fmt.Sprintf("inet_proto . inet_service . mark : %s . inet_service", addr)
+		return []setDecl{
+			{name: endpointsMap, kind: dataMap, typ: addr + " . " + row},
+			{name: nodePortEndpointsMap, kind: dataMap, typ: row},
+		}
 	}
 	var decls []setDecl
 	for _, p := range dataplane.Protocols() {
-		decls = append(decls, setDecl{
-			name: l.endpointsMap(p), kind: dataMap,
-			typeOf: fmt.Sprintf("%[1]s daddr . %[2]s dport . numgen random mod 65536 : %[1]s daddr . %[2]s dport", f.ip, p),
-		})
+		row := fmt.Sprintf("%[2]s dport . numgen random mod 65536 : %[1]s daddr . %[2]s dport", f.ip, p)
+		decls = append(decls,
+			setDecl{name: l.rowsMap(false, p), kind: dataMap, typeOf: f.ip + " daddr . " + row},
+			setDecl{name: l.rowsMap(true, p), kind: dataMap, typeOf: row})
 	}
 	return decls
 }
 
-// dispatch returns the rules that draw one of n buckets and look it up.
-func (l Layout) dispatch(f family, n int) []string {
-	var rules []string
+// pinMaps returns the declarations of the maps that packets write pins to, of at
+// most size pins each.
+func pinMaps(f family, size int) []setDecl {
+	var decls []setDecl
 	for _, p := range dataplane.Protocols() {
-		draw := fmt.Sprintf("numgen random mod %d", n)
-		key := fmt.Sprintf("%s daddr . %s dport . %s", f.ip, p, draw)
-		mark := ""
-		if l == CTMark {
-			mark = "ct mark set " + draw + " "
-			key = f.ip + " daddr . meta l4proto . th dport . ct mark"
-		}
-		rules = append(rules, fmt.Sprintf("meta l4proto %s %sdnat %s addr . port to %s map @%s", p, mark, f.ip, key, l.endpointsMap(p)))
+		endpoint := fmt.Sprintf(" : %s daddr . %s dport", f.ip, p)
+		decls = append(decls,
+			setDecl{
+				name: affinityMap(p), kind: dataMap, learns: true, size: size,
+				typeOf: fmt.Sprintf("%[1]s saddr . %[1]s daddr . %[2]s dport", f.ip, p) + endpoint,
+			},
+			setDecl{
+				name: affinityIDMap(p), kind: dataMap, learns: true, size: size,
+				typeOf: f.ip + " saddr . numgen inc mod 65536" + endpoint,
+			})
 	}
-	return rules
-}
-
-// dispatchChain returns the chain that VIPs with n endpoints go to. A row that
-// is not there would let the packet go untranslated: missed takes bucket 0
-// instead, and counts.
-func (l Layout) dispatchChain(f family, n int) chainDecl {
-	return chainDecl{name: dispatchName(n), rules: append(l.dispatch(f, n), "goto "+missedChain)}
-}
-
-func dispatchName(n int) string { return clusterPrefix + strconv.Itoa(n) }
-
-// dispatchSize returns the n of a chain named by dispatchName.
-func dispatchSize(chain string) (int, bool) {
-	digits, ok := strings.CutPrefix(chain, clusterPrefix)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 1 || dispatchName(n) != chain {
-		return 0, false
-	}
-	return n, true
-}
-
-func isDispatch(chain string) bool {
-	_, ok := dispatchSize(chain)
-	return ok
+	return decls
 }

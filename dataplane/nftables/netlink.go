@@ -224,7 +224,7 @@ func (k *netlinkKernel) objects(ctx context.Context, f family) (objects, error) 
 	}
 	for _, chain := range chains {
 		if chain.Table.Name == tableName {
-			list.chains = append(list.chains, chainOf(chain))
+			list.chains = append(list.chains, describeChain(chain))
 		}
 	}
 	if list.sets, err = listSets(ctx, f); err != nil {
@@ -233,7 +233,7 @@ func (k *netlinkKernel) objects(ctx context.Context, f family) (objects, error) 
 	return list, nil
 }
 
-func chainOf(c *nftables.Chain) chainInfo {
+func describeChain(c *nftables.Chain) chainInfo {
 	info := chainInfo{name: c.Name}
 	if c.Hooknum != nil && c.Priority != nil {
 		info.base = &baseChain{

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -17,6 +18,10 @@ import (
 // interrupted. Only this process writes the tables, so one repetition is the
 // rule: for a hash table that was still being resized.
 const dumpTries = 5
+
+// setElemKeyEnd is NFTA_SET_ELEM_KEY_END of include/uapi/linux/netfilter/nf_tables.h,
+// since kernel 5.6.
+const setElemKeyEnd = 10
 
 // nfDrop is NF_DROP of include/uapi/linux/netfilter.h.
 const nfDrop = 0
@@ -73,17 +78,25 @@ func (e *element) decode(ad *netlink.AttributeDecoder) error {
 	for ad.Next() {
 		switch ad.Type() {
 		case unix.NFTA_SET_ELEM_KEY:
-			ad.Nested(func(value *netlink.AttributeDecoder) error {
-				for value.Next() {
-					e.key = string(value.Bytes())
-				}
-				return nil
-			})
+			ad.Nested(decodeValue(&e.key))
+		case setElemKeyEnd:
+			ad.Nested(decodeValue(&e.end))
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			e.timeout = time.Duration(binary.BigEndian.Uint64(ad.Bytes())) * time.Millisecond
 		case unix.NFTA_SET_ELEM_DATA:
 			ad.Nested(e.decodeData)
 		}
 	}
 	return nil
+}
+
+func decodeValue(into *string) func(*netlink.AttributeDecoder) error {
+	return func(value *netlink.AttributeDecoder) error {
+		for value.Next() {
+			*into = string(value.Bytes())
+		}
+		return nil
+	}
 }
 
 func (e *element) decodeData(ad *netlink.AttributeDecoder) error {
@@ -113,6 +126,8 @@ func (e *element) decodeVerdict(ad *netlink.AttributeDecoder) error {
 	switch code {
 	case unix.NFT_GOTO:
 		e.verdict = gotoVerdict(chain)
+	case unix.NFT_JUMP:
+		e.verdict = jumpVerdict(chain)
 	case nfDrop:
 		e.verdict = dropVerdict
 	default:
@@ -154,7 +169,10 @@ func listSets(ctx context.Context, f family) ([]setInfo, error) {
 		if info.kind == verdictMap {
 			info.shape.data = 0
 		}
-		info.special = flags&(unix.NFT_SET_CONSTANT|unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL|unix.NFT_SET_OBJECT) != 0
+		const learns = unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
+		info.ranges = flags&unix.NFT_SET_INTERVAL != 0
+		info.learns = flags&learns == learns
+		info.special = flags&(unix.NFT_SET_CONSTANT|unix.NFT_SET_OBJECT) != 0 || !info.learns && flags&learns != 0
 		if flags&unix.NFT_SET_ANONYMOUS == 0 {
 			sets = append(sets, info)
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/mdlayher/netlink"
@@ -107,11 +108,17 @@ func loadHere(ctx context.Context, f family, r *ruleset, chains []chainDecl) (ma
 			tx.Add(chain.object())
 		}
 		for _, chain := range chains {
-			writeChain(tx, chain)
+			if !chain.byNetlink(f) {
+				writeChain(tx, chain)
+			}
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the wanted rules: %w", err)
+	}
+	pins := slices.DeleteFunc(slices.Clone(chains), func(c chainDecl) bool { return !c.byNetlink(f) })
+	if err := k.pinRules(ctx, f, pins); err != nil {
+		return nil, err
 	}
 	return listRules(ctx, f)
 }

@@ -7,9 +7,9 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/veridict/veridict/dataplane"
 )
@@ -22,7 +22,8 @@ func Render(w io.Writer, options Options, state dataplane.State) error {
 	out := bufio.NewWriter(w)
 	list := sorted(state)
 	for _, f := range families() {
-		renderTable(out, options.ruleset(f, &state.Settings), options.Layout, ofFamily(list, f))
+		w := newWanted(f, options.Layout, ofFamily(list, f), newAffinityIDs())
+		renderTable(out, options.ruleset(f, &state.Settings), w, &state.Settings)
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("render: %w", err)
@@ -48,19 +49,20 @@ func ofFamily(list []dataplane.ServicePort, f family) []dataplane.ServicePort {
 	return list[first:end]
 }
 
-func renderTable(out *bufio.Writer, r ruleset, layout Layout, list []dataplane.ServicePort) {
+func renderTable(out *bufio.Writer, r ruleset, w *wanted, settings *dataplane.Settings) {
 	f := r.family
 	// Whatever is in the table goes in the same transaction, so that loading the
 	// text is the same whether the table was there or not.
 	fmt.Fprintf(out, "table %[1]s %[2]s\ndelete table %[1]s %[2]s\ntable %[1]s %[2]s {\n", f.ip, tableName)
+	elements := w.elements(settings)
 	for _, set := range r.sets {
-		renderSet(out, f, layout, set, list)
+		renderSet(out, f, set, elements[set.name])
 	}
 	for _, chain := range r.regular() {
 		renderChain(out, chain)
 	}
-	for _, n := range dispatchSizes(list) {
-		renderChain(out, layout.dispatchChain(f, n))
+	for _, chain := range w.chains() {
+		renderChain(out, chain)
 	}
 	for _, chain := range r.base() {
 		renderChain(out, chain)
@@ -68,18 +70,7 @@ func renderTable(out *bufio.Writer, r ruleset, layout Layout, list []dataplane.S
 	fmt.Fprintln(out, "}")
 }
 
-// dispatchSizes returns the numbers of endpoints that occur.
-func dispatchSizes(list []dataplane.ServicePort) []int {
-	sizes := make(map[int]struct{})
-	for i := range list {
-		if n := len(list[i].Endpoints); n > 0 {
-			sizes[n] = struct{}{}
-		}
-	}
-	return slices.Sorted(maps.Keys(sizes))
-}
-
-func renderSet(out *bufio.Writer, f family, layout Layout, set setDecl, list []dataplane.ServicePort) {
+func renderSet(out *bufio.Writer, f family, set setDecl, elements []element) {
 	keyword := "map"
 	if set.kind == plainSet {
 		keyword = "set"
@@ -90,45 +81,25 @@ func renderSet(out *bufio.Writer, f family, layout Layout, set setDecl, list []d
 	} else {
 		fmt.Fprintf(out, "\t\ttype %s\n", set.typ)
 	}
-	separator := "\t\telements = {\n\t\t\t"
-	seen := make(map[string]struct{})
-	for i := range list {
-		for _, e := range layout.elementsOf(&list[i]) {
-			if e.set != set.name {
-				continue
-			}
-			if set.kind == plainSet {
-				if _, ok := seen[e.key]; ok {
-					continue
-				}
-				seen[e.key] = struct{}{}
-			}
-			fmt.Fprint(out, separator, layout.text(f, e))
-			separator = ",\n\t\t\t"
+	if set.size > 0 {
+		fmt.Fprintf(out, "\t\tsize %d\n", set.size)
+	}
+	if flags := set.flags(); len(flags) > 0 {
+		words := make([]string, len(flags))
+		for i, flag := range flags {
+			words[i] = string(flag)
 		}
+		fmt.Fprintf(out, "\t\tflags %s\n", strings.Join(words, ","))
+	}
+	separator := "\t\telements = {\n\t\t\t"
+	for _, e := range elements {
+		fmt.Fprint(out, separator, e.text(f))
+		separator = ",\n\t\t\t"
 	}
 	if separator[0] == ',' {
 		fmt.Fprint(out, "\n\t\t}\n")
 	}
 	fmt.Fprint(out, "\t}\n\n")
-}
-
-// elementsOf returns all elements that a ServicePort needs, its endpoints in
-// buckets of their order.
-func (l Layout) elementsOf(sp *dataplane.ServicePort) []element {
-	vip := sp.VIP()
-	list := []element{clusterIPElement(vip.Addr)}
-	if len(sp.Endpoints) == 0 {
-		return append(list, rejectElement(vip))
-	}
-	list = append(list, serviceElement(vip, len(sp.Endpoints)))
-	for i, ep := range sp.Endpoints {
-		list = append(list, l.row(vip, uint32(i), ep.Addr))
-		if ep.Local {
-			list = append(list, hairpin{ep.Addr, vip.Protocol}.element())
-		}
-	}
-	return list
 }
 
 func renderChain(out *bufio.Writer, chain chainDecl) {

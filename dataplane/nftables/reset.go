@@ -6,7 +6,6 @@ package nftables
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"sigs.k8s.io/knftables"
 
@@ -19,14 +18,14 @@ import (
 func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
 	s.begin()
 	s.tables = nil
-	s.rejected = make(map[dataplane.VIP]*rejected)
+	s.rejected = make(map[frontendID]*rejected)
 	settings := state.Settings
 	ports := byFamily(state)
 	var tables []*table
 	for _, f := range s.families {
 		list := ports[f.id]
 		t := newTable(s.options.ruleset(f, &settings), s.options.Layout, len(list))
-		if err := s.reset(ctx, t, list); err != nil {
+		if err := s.reset(ctx, t, list, &settings); err != nil {
 			return s.report, fmt.Errorf("reset table %s %s: %w", f.ip, tableName, err)
 		}
 		tables = append(tables, t)
@@ -56,7 +55,7 @@ func byFamily(state dataplane.State) map[dataplane.Family][]dataplane.ServicePor
 	return ports
 }
 
-func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServicePort) error {
+func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServicePort, settings *dataplane.Settings) error {
 	found, err := s.prepare(ctx, t)
 	if err != nil {
 		return err
@@ -65,28 +64,35 @@ func (s *Syncer) reset(ctx context.Context, t *table, ports []dataplane.ServiceP
 	if err != nil {
 		return err
 	}
+	t.adoptIDs(ports)
 	list := make([]*transition, 0, len(ports))
 	for i := range ports {
-		list = append(list, &transition{vip: ports[i].VIP(), to: &ports[i]})
+		for _, vip := range ports[i].VIPs() {
+			list = append(list, &transition{vip: vip, to: &ports[i]})
+		}
 	}
 	list = append(list, t.abandoned(list)...)
-	if err := s.addDispatch(ctx, t, t.missingDispatch(list)); err != nil {
+	if err := s.addVariants(ctx, t, t.missing(list)); err != nil {
 		return err
 	}
 	if err := s.deleteElements(ctx, t, leftover.elements); err != nil {
 		return err
 	}
+	if _, err := s.addNodePortIPs(ctx, t, settings.NodePortAddresses); err != nil {
+		return err
+	}
 	if err := s.takeOver(ctx, t, found, list); err != nil {
 		return err
 	}
-	if err := s.run(ctx, t, []*transition{{}}, leftover.release(t)); err != nil {
+	if err := s.run(ctx, t, []*transition{{}}, leftover.release(t, settings.NodePortAddresses)); err != nil {
 		return err
 	}
 	// The ways in are opened when what they lead to is complete.
 	if err := s.writeBase(ctx, t, found); err != nil {
 		return err
 	}
-	t.noteIdle(s.options.Now())
+	t.chains.noteIdle(s.options.Now())
+	s.sweeper.reset(t, ports)
 	return s.deleteStrays(ctx, t, found)
 }
 
@@ -151,17 +157,13 @@ func (s *Syncer) prepare(ctx context.Context, t *table) (objects, error) {
 	return found, nil
 }
 
-// writeRegular gives the regular chains their rules, dispatch chains among them.
+// writeRegular gives the regular chains their rules, variants among them.
 func (s *Syncer) writeRegular(ctx context.Context, t *table) error {
-	err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
-		for _, chain := range t.structure.regular() {
-			writeChain(tx, chain)
-		}
-		for n := range t.dispatch {
-			writeChain(tx, t.layout.dispatchChain(t.family, n))
-		}
-	})
-	if err != nil {
+	chains := t.structure.regular()
+	for _, state := range t.chains {
+		chains = append(chains, state.variant.chain(t.family, t.layout))
+	}
+	if err := s.writeChains(ctx, t.family, chains); err != nil {
 		return fmt.Errorf("write chains: %w", err)
 	}
 	return nil
@@ -186,15 +188,12 @@ func (s *Syncer) writeBase(ctx context.Context, t *table, found objects) error {
 
 // deleteElements deletes elements that this version would not write.
 func (s *Syncer) deleteElements(ctx context.Context, t *table, list []element) error {
-	for chunk := range slices.Chunk(list, s.options.BatchElements) {
-		tx := &transaction{ops: make([]op, len(chunk))}
-		for i, e := range chunk {
-			tx.ops[i] = op{element: e, delete: true}
-		}
-		if s.transact(ctx, t, tx); tx.err != nil {
-			return fmt.Errorf("delete leftover elements: %w", describe(t.family, t.layout, tx.ops, tx.err))
-		}
-		s.account(t, tx)
+	ops := make([]op, len(list))
+	for i, e := range list {
+		ops[i] = op{element: e, delete: true}
+	}
+	if err := s.applyOps(ctx, t, ops); err != nil {
+		return fmt.Errorf("delete leftover elements: %w", err)
 	}
 	return nil
 }
@@ -205,7 +204,7 @@ func (s *Syncer) deleteElements(ctx context.Context, t *table, list []element) e
 func (s *Syncer) deleteStrays(ctx context.Context, t *table, found objects) error {
 	var chains []string
 	for _, chain := range found.chains {
-		if !isDispatch(chain.name) && t.structure.chain(chain.name) == nil {
+		if !isVariant(chain.name) && t.structure.chain(chain.name) == nil {
 			chains = append(chains, chain.name)
 		}
 	}

@@ -4,12 +4,7 @@
 package nftables
 
 import (
-	"fmt"
-	"net/netip"
-
 	"sigs.k8s.io/knftables"
-
-	"github.com/veridict/veridict/dataplane"
 )
 
 // setKind says what a set maps its keys to.
@@ -29,6 +24,32 @@ type setDecl struct {
 	kind   setKind
 	typ    string
 	typeOf string
+	// ranges says that the last field of a key may be a range.
+	ranges bool
+	// learns says that packets write the elements, which expire. There are at
+	// most size of them.
+	learns bool
+	size   int
+}
+
+// flags returns the flags that make a set more than a hash table.
+func (d *setDecl) flags() []knftables.SetFlag {
+	switch {
+	case d.ranges:
+		return []knftables.SetFlag{knftables.IntervalFlag}
+	case d.learns:
+		return []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}
+	default:
+		return nil
+	}
+}
+
+// sizeOf returns the size as knftables takes it.
+func (d *setDecl) sizeOf() *uint64 {
+	if d.size == 0 {
+		return nil
+	}
+	return new(uint64(d.size))
 }
 
 // chainDecl is a chain with its rules. Base chains have a type, hook and
@@ -37,6 +58,9 @@ type chainDecl struct {
 	name  string
 	base  *baseChain
 	rules []string
+	// pins are the first of the rules, where these write pins: nft 1.0.6 cannot
+	// read them for IPv6.
+	pins []pinRule
 }
 
 // baseChain is where a chain hangs. Its policy is accept.
@@ -46,21 +70,13 @@ type baseChain struct {
 	priority int
 }
 
-// ruleset is the structure of one table, without dispatch chains and elements.
+// ruleset is the structure of one table, without variants and elements.
 type ruleset struct {
 	family family
 	sets   []setDecl
 	// chains stand in an order in which each is declared before a rule goes
 	// to it.
 	chains []chainDecl
-}
-
-// lookUpOnce leaves out the second lookup of VIPs. Where it is not needed it is
-// worth leaving out: the kernel follows all elements of a verdict map for every
-// rule that looks into it, whenever a verdict changes.
-func (r *ruleset) lookUpOnce() {
-	services := r.chain(servicesChain)
-	services.rules = services.rules[:1]
 }
 
 func (r *ruleset) set(name string) *setDecl {
@@ -84,7 +100,8 @@ func (r *ruleset) chain(name string) *chainDecl {
 // accepts says whether the kernel's set can serve as the set of that name.
 func (r *ruleset) accepts(found setInfo) bool {
 	set := r.set(found.name)
-	return set == nil || (set.kind == found.kind && r.shape(set) == found.shape && !found.special)
+	return set == nil || (set.kind == found.kind && r.shape(set) == found.shape &&
+		set.ranges == found.ranges && set.learns == found.learns && !found.special)
 }
 
 // acceptsChain says whether the kernel's chain hangs where the chain of that name
@@ -94,7 +111,7 @@ func (r *ruleset) acceptsChain(found chainInfo) bool {
 	switch chain := r.chain(found.name); {
 	case chain != nil && chain.base != nil:
 		return found.base != nil && *chain.base == *found.base && !found.drops
-	case chain != nil || isDispatch(found.name):
+	case chain != nil || isVariant(found.name):
 		return found.base == nil
 	default:
 		return true
@@ -110,110 +127,9 @@ func (r *ruleset) replaceable(found chainInfo) bool {
 
 // shape returns the lengths of the set's keys and values in the kernel.
 func (r *ruleset) shape(set *setDecl) setShape {
-	// Addresses and words of four bytes; protocols, ports, buckets and marks
-	// take one word each.
-	const word = 4
-	addr := uint32(r.family.addrLen)
-	switch set.name {
-	case clusterIPs:
-		return setShape{key: addr}
-	case serviceIPs, noEndpointServices:
-		return setShape{key: addr + 2*word}
-	case hairpinConnections:
-		return setShape{key: 2*addr + 2*word}
-	case markedEndpoints:
-		return setShape{key: addr + 3*word, data: addr + word}
-	default:
-		return setShape{key: addr + 2*word, data: addr + word}
+	shape := setShape{key: lengthOf(keyFields(set.name), r.family)}
+	if set.kind == dataMap {
+		shape.data = lengthOf(endpointFields(), r.family)
 	}
-}
-
-// priorities of the base chains: those of dstnat, filter and srcnat. nft knows
-// dstnat for prerouting only, so they stand as numbers.
-const (
-	dstNAT = -100
-	filter = 0
-	srcNAT = 100
-)
-
-// newRuleset returns the structure of the table of family f.
-func newRuleset(f family, layout Layout, settings *dataplane.Settings) ruleset {
-	vip := f.ip + " daddr . meta l4proto . th dport"
-	lookUpVIP := vip + " vmap @" + serviceIPs
-	return ruleset{
-		family: f,
-		sets: append([]setDecl{
-			{name: serviceIPs, kind: verdictMap, typeOf: vip + " : verdict"},
-			{name: noEndpointServices, kind: verdictMap, typeOf: vip + " : verdict"},
-			{name: clusterIPs, typeOf: f.ip + " daddr"},
-			{name: hairpinConnections, typeOf: fmt.Sprintf("%[1]s saddr . %[1]s daddr . meta l4proto . th dport", f.ip)},
-		}, layout.endpointsMaps(f)...),
-		chains: append([]chainDecl{
-			{name: missedChain, rules: append([]string{"counter"}, layout.dispatch(f, 1)...)},
-			// Some kernels miss an element that a commit is just replacing; see
-			// repeatsLookups. The second lookup then finds the new one.
-			{name: servicesChain, rules: []string{lookUpVIP, lookUpVIP}},
-			{name: rejectChain, rules: []string{"reject"}},
-			{name: endpointsCheckChain, rules: []string{vip + " vmap @" + noEndpointServices}},
-			{name: "cluster-ips-check", rules: clusterIPsCheck(f, settings.ServiceCIDRs)},
-			{name: "masquerade-cluster-ips", rules: masqueradeClusterIPs(f, settings)},
-			{name: "masquerading", rules: []string{
-				fmt.Sprintf("%[1]s saddr . %[1]s daddr . meta l4proto . th dport @%[2]s masquerade fully-random", f.ip, hairpinConnections),
-				fmt.Sprintf("ct original %s daddr @%s goto masquerade-cluster-ips", f.ip, clusterIPs),
-			}},
-		}, baseChains()...),
-	}
-}
-
-// baseChains are the ways into the table. Only first packets matter: NAT chains
-// see no others, the filter chains look at ct state.
-func baseChains() []chainDecl {
-	base := func(name string, typ knftables.BaseChainType, hook knftables.BaseChainHook, priority int, rules ...string) chainDecl {
-		return chainDecl{name: name, base: &baseChain{typ, hook, priority}, rules: rules}
-	}
-	checkEndpoints := "ct state new jump " + endpointsCheckChain
-	checkClusterIPs := "ct state new jump cluster-ips-check"
-	return []chainDecl{
-		base("nat-prerouting", knftables.NATType, knftables.PreroutingHook, dstNAT, "jump "+servicesChain),
-		base("nat-output", knftables.NATType, knftables.OutputHook, dstNAT, "jump "+servicesChain),
-		base("filter-input", knftables.FilterType, knftables.InputHook, filter, checkEndpoints),
-		base("filter-forward", knftables.FilterType, knftables.ForwardHook, filter, checkEndpoints, checkClusterIPs),
-		base("filter-output", knftables.FilterType, knftables.OutputHook, filter, checkEndpoints, checkClusterIPs),
-		// Somebody else's DNAT, a CNI's hostPort for example, is not looked
-		// at further: its original destination is no cluster IP.
-		base("nat-postrouting", knftables.NATType, knftables.PostroutingHook, srcNAT, "ct status dnat jump masquerading"),
-	}
-}
-
-// clusterIPsCheck refuses what no verdict was found for: a port that the
-// cluster IP does not have, and an address that no Service has.
-func clusterIPsCheck(f family, cidrs []netip.Prefix) []string {
-	rules := []string{fmt.Sprintf("%s daddr @%s reject", f.ip, clusterIPs)}
-	for _, cidr := range cidrs {
-		if dataplane.FamilyOf(cidr.Addr()) == f.id {
-			rules = append(rules, fmt.Sprintf("%s daddr %s drop", f.ip, cidr.Masked()))
-		}
-	}
-	return rules
-}
-
-// masqueradeClusterIPs decides by where a connection to a cluster IP comes from.
-func masqueradeClusterIPs(f family, settings *dataplane.Settings) []string {
-	const masquerade = "masquerade fully-random"
-	if settings.MasqueradeAll {
-		return []string{masquerade}
-	}
-	detector := settings.LocalDetector
-	switch {
-	case detector.Interface != "":
-		return []string{fmt.Sprintf("iifname != %q %s", detector.Interface, masquerade)}
-	case detector.InterfacePrefix != "":
-		return []string{fmt.Sprintf("iifname != %q %s", detector.InterfacePrefix+"*", masquerade)}
-	}
-	for _, cidr := range detector.CIDRs {
-		if dataplane.FamilyOf(cidr.Addr()) == f.id {
-			return []string{fmt.Sprintf("%s saddr != %s %s", f.ip, cidr.Masked(), masquerade)}
-		}
-	}
-	return nil
+	return shape
 }

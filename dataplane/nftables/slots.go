@@ -16,9 +16,10 @@ type slotChange struct {
 }
 
 // plan returns the changes that let buckets 0 to len(want)-1 lead to each of
-// want exactly once. Endpoints keep their buckets where they can: removing one
-// endpoint moves the last one into its bucket, so the number of changes is that
-// of the endpoints that came and went, whatever the number of endpoints.
+// want exactly as often as it stands there. Endpoints keep their buckets where they
+// can: removing one endpoint moves the last ones into its buckets, so the number of
+// changes is that of the buckets that came and went, whatever the number of
+// endpoints.
 //
 // Rows beyond len(want) are left as they are, since lookups may still be under
 // way to them; see surplus.
@@ -26,14 +27,14 @@ func (s slots) plan(want []netip.AddrPort) []slotChange {
 	if s.leadsTo(want) {
 		return nil
 	}
-	missing := make(map[netip.AddrPort]struct{}, len(want))
+	missing := make(map[netip.AddrPort]int, len(want))
 	for _, ep := range want {
-		missing[ep] = struct{}{}
+		missing[ep]++
 	}
 	var free []uint32
 	for i := range min(len(s), len(want)) {
-		if _, ok := missing[s[i]]; ok {
-			delete(missing, s[i])
+		if missing[s[i]] > 0 {
+			missing[s[i]]--
 		} else {
 			free = append(free, uint32(i))
 		}
@@ -41,11 +42,12 @@ func (s slots) plan(want []netip.AddrPort) []slotChange {
 	for i := len(s); i < len(want); i++ {
 		free = append(free, uint32(i))
 	}
-	changes := make([]slotChange, 0, len(missing))
+	changes := make([]slotChange, 0, len(free))
 	for _, ep := range want {
-		if _, ok := missing[ep]; !ok {
+		if missing[ep] == 0 {
 			continue
 		}
+		missing[ep]--
 		change := slotChange{bucket: free[len(changes)], new: ep}
 		if int(change.bucket) < len(s) {
 			change.old = s[change.bucket]

@@ -20,10 +20,10 @@ func writeTable(tx *knftables.Transaction, r *ruleset) {
 
 func writeSet(tx *knftables.Transaction, set setDecl) {
 	if set.kind == plainSet {
-		tx.Add(&knftables.Set{Name: set.name, Type: set.typ, TypeOf: set.typeOf})
+		tx.Add(&knftables.Set{Name: set.name, Type: set.typ, TypeOf: set.typeOf, Flags: set.flags(), Size: set.sizeOf()})
 		return
 	}
-	tx.Add(&knftables.Map{Name: set.name, Type: set.typ, TypeOf: set.typeOf})
+	tx.Add(&knftables.Map{Name: set.name, Type: set.typ, TypeOf: set.typeOf, Flags: set.flags(), Size: set.sizeOf()})
 }
 
 // writeChain adds the chain if it is not there, and gives it exactly its rules.

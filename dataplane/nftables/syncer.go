@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,10 @@ type Options struct {
 	BatchElements int
 	// Now is time.Now if nil.
 	Now func() time.Time
+	// MaxPins is how many clients of ServicePorts with session affinity are
+	// remembered, for each protocol and IP family, 262,144 if zero. Clients beyond
+	// that are served, but not kept at an endpoint.
+	MaxPins int
 	// KernelRelease is the kernel that the rules are for, as uname -r prints
 	// it; that of the running one if empty. Some kernels need a rule more.
 	KernelRelease string
@@ -48,6 +53,7 @@ func (o Options) withDefaults() Options {
 	o.SurplusDelay = cmp.Or(o.SurplusDelay, 100*time.Millisecond)
 	o.ChainDelay = cmp.Or(o.ChainDelay, time.Minute)
 	o.BatchElements = cmp.Or(o.BatchElements, 2000)
+	o.MaxPins = cmp.Or(o.MaxPins, 262144)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -62,11 +68,11 @@ func (o Options) withDefaults() Options {
 
 // ruleset returns the structure of the table of family f.
 func (o *Options) ruleset(f family, settings *dataplane.Settings) ruleset {
-	r := newRuleset(f, o.Layout, settings)
-	if repeatsLookups(o.KernelRelease) {
-		r.lookUpOnce()
+	b := blueprint{
+		family: f, layout: o.Layout, settings: settings, maxPins: o.MaxPins,
+		repeatLookups: !repeatsLookups(o.KernelRelease),
 	}
-	return r
+	return b.ruleset()
 }
 
 // Syncer programs the tables of both families.
@@ -78,7 +84,8 @@ type Syncer struct {
 	tables   []*table
 	// unserved are the ServicePorts of a family that is left out.
 	unserved map[dataplane.ServicePortKey]struct{}
-	rejected map[dataplane.VIP]*rejected
+	rejected map[frontendID]*rejected
+	sweeper  *sweeper
 	// own tells Watch which transactions are ours.
 	own *ownership
 
@@ -114,6 +121,7 @@ func New(ctx context.Context, options Options) (*Syncer, error) {
 	}
 	s := newSyncer(options, k)
 	s.own, s.families = k.own, usable
+	s.sweeper.kernel = &netlinkKernel{own: k.own}
 	return s, nil
 }
 
@@ -121,12 +129,12 @@ func newSyncer(options Options, k kernel) *Syncer {
 	options = options.withDefaults()
 	return &Syncer{
 		options: options, log: options.Logger, kernel: k, families: families(),
-		rejected: make(map[dataplane.VIP]*rejected),
+		rejected: make(map[frontendID]*rejected), sweeper: newSweeper(options, k),
 	}
 }
 
 // Close releases the connection to the kernel. The tables stay.
-func (s *Syncer) Close() error { return s.kernel.close() }
+func (s *Syncer) Close() error { return errors.Join(s.sweeper.kernel.close(), s.kernel.close()) }
 
 // Sync is part of dataplane.Syncer.
 func (s *Syncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.Report, error) {
@@ -157,24 +165,37 @@ func (s *Syncer) sync(ctx context.Context, update *dataplane.Update) error {
 	s.noteUnserved(update)
 	due, calledOff := s.retries(update, now)
 	for _, t := range s.tables {
-		list := pointers(t.transitions(update, calledOff...))
-		for _, r := range due {
-			if dataplane.FamilyOf(r.tr.vip.Addr) == t.family.id {
-				list = append(list, r.tr)
-			}
-		}
-		if err := s.addDispatch(ctx, t, t.missingDispatch(list)); err != nil {
+		f := t.family.id
+		t.assignIDs(update)
+		list := pointers(t.transitions(update, calledOff[f]...))
+		list = append(list, due[f]...)
+		if err := s.addVariants(ctx, t, t.missing(list)); err != nil {
 			return err
 		}
 		if err := s.program(ctx, t, list); err != nil {
 			return err
 		}
+		s.sweeper.note(t, update)
 		if err := s.cleanUp(ctx, t, now); err != nil {
 			return err
 		}
+		s.settle(f, due[f])
 	}
-	s.settle(due)
 	return nil
+}
+
+// assignIDs gives affinity ids to the ServicePorts of the update that need them.
+func (t *table) assignIDs(update *dataplane.Update) {
+	for _, key := range update.Removed {
+		if key.Family == t.family.id {
+			t.ids.release(key)
+		}
+	}
+	for i := range update.Changed {
+		if sp := &update.Changed[i]; sp.Key.Family == t.family.id {
+			t.ids.assign(sp)
+		}
+	}
 }
 
 func pointers(list []transition) []*transition {
@@ -186,10 +207,10 @@ func pointers(list []transition) []*transition {
 }
 
 // settle forgets the rejections whose retry the kernel has taken.
-func (s *Syncer) settle(retried []*rejected) {
-	for _, r := range retried {
-		if !s.isRejected(r.tr) {
-			delete(s.rejected, r.tr.vip)
+func (s *Syncer) settle(f dataplane.Family, retried []*transition) {
+	for _, tr := range retried {
+		if !s.isRejected(tr) {
+			delete(s.rejected, frontendID{f, tr.vip})
 		}
 	}
 }
@@ -198,12 +219,16 @@ func (s *Syncer) settle(retried []*rejected) {
 // concerns one VIP is in one transaction, so that it is served by its old
 // endpoints or by its new ones. Only rows that are too many for that come first.
 func (s *Syncer) program(ctx context.Context, t *table, list []*transition) error {
-	// A row may be replaced, which is two operations; the verdict, too, and three
-	// other sets may change.
-	const perRow, others = 2, 5
+	// A row may be replaced, which is two operations; so may a verdict in each of
+	// the maps, and a range.
+	const perRow, others = 2, 2 * 8
 	var large []*transition
 	for _, tr := range list {
-		if tr.to != nil && perRow*len(tr.to.Endpoints)+others > s.options.BatchElements {
+		if tr.to == nil {
+			continue
+		}
+		rows := len(tr.to.Endpoints) + len(tr.to.LocalEndpoints)
+		if want := specOf(tr.vip, tr.to, 0); perRow*max(rows, int(want.buckets[clusterScope]))+others > s.options.BatchElements {
 			large = append(large, tr)
 		}
 	}
@@ -228,24 +253,53 @@ func (s *Syncer) publisher(t *table) planner {
 	}
 }
 
-// addDispatch adds dispatch chains.
-func (s *Syncer) addDispatch(ctx context.Context, t *table, sizes []int) error {
-	if len(sizes) == 0 {
+// addVariants adds chains.
+func (s *Syncer) addVariants(ctx context.Context, t *table, list []variant) error {
+	if len(list) == 0 {
 		return nil
 	}
-	err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
-		for _, n := range sizes {
-			writeChain(tx, t.layout.dispatchChain(t.family, n))
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("add dispatch chains: %w", err)
+	chains := make([]chainDecl, len(list))
+	for i, v := range list {
+		chains[i] = v.chain(t.family, t.layout)
 	}
-	for _, n := range sizes {
-		t.dispatch[n] = &dispatchState{}
+	if err := s.writeChains(ctx, t.family, chains); err != nil {
+		return fmt.Errorf("add chains: %w", err)
+	}
+	for _, v := range list {
+		t.addVariant(v)
 	}
 	return nil
 }
+
+// writeChains gives chains their rules in one transaction, and in one more where
+// there are rules that the nft program may not be able to read.
+func (s *Syncer) writeChains(ctx context.Context, f family, chains []chainDecl) error {
+	err := s.structure(ctx, f, func(tx *knftables.Transaction) {
+		for _, chain := range chains {
+			if !chain.byNetlink(f) {
+				writeChain(tx, chain)
+			} else {
+				tx.Add(chain.object())
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	pins := slices.DeleteFunc(slices.Clone(chains), func(c chainDecl) bool { return !c.byNetlink(f) })
+	if len(pins) == 0 {
+		return nil
+	}
+	start := time.Now()
+	err = s.kernel.pinRules(ctx, f, pins)
+	s.noteCommit(time.Since(start))
+	return err
+}
+
+// byNetlink says that nft 1.0.6 and others cannot read the rules of the chain: they
+// end with an assertion at the map statement if its key and value need more than
+// one of the kernel's large registers.
+func (c *chainDecl) byNetlink(f family) bool { return len(c.pins) > 0 && f.id == dataplane.IPv6 }
 
 // structure runs one transaction of the nft program and keeps count.
 func (s *Syncer) structure(ctx context.Context, f family, build func(*knftables.Transaction)) error {
@@ -255,7 +309,9 @@ func (s *Syncer) structure(ctx context.Context, f family, build func(*knftables.
 	return err
 }
 
-// changeSettings rewrites the chains whose rules depend on what has changed.
+// changeSettings rewrites the chains whose rules depend on what has changed. The
+// addresses that the new ones look for are there before, those that the old ones
+// looked for until after.
 func (s *Syncer) changeSettings(ctx context.Context, settings dataplane.Settings) error {
 	for _, t := range s.tables {
 		wanted := s.options.ruleset(t.family, &settings)
@@ -265,18 +321,56 @@ func (s *Syncer) changeSettings(ctx context.Context, settings dataplane.Settings
 				changed = append(changed, chain)
 			}
 		}
-		if len(changed) == 0 {
-			continue
-		}
-		err := s.structure(ctx, t.family, func(tx *knftables.Transaction) {
-			for _, chain := range changed {
-				writeChain(tx, chain)
-			}
-		})
+		gone, err := s.addNodePortIPs(ctx, t, settings.NodePortAddresses)
 		if err != nil {
 			return fmt.Errorf("change settings: %w", err)
 		}
+		if len(changed) > 0 {
+			if err := s.writeChains(ctx, t.family, changed); err != nil {
+				return fmt.Errorf("change settings: %w", err)
+			}
+		}
 		t.structure = wanted
+		if err := s.dropNodePortIPs(ctx, t, gone); err != nil {
+			return fmt.Errorf("change settings: %w", err)
+		}
+	}
+	return nil
+}
+
+// addNodePortIPs adds the node's addresses of the family, and returns those that are
+// there and not wanted.
+func (s *Syncer) addNodePortIPs(ctx context.Context, t *table, want []netip.Addr) (gone []netip.Addr, err error) {
+	var p plan
+	for _, addr := range want {
+		if dataplane.FamilyOf(addr) == t.family.id && t.nodePortIPs[addr] == 0 {
+			count(&p, t.nodePortIPs, addr, true, nodePortIPElement)
+		}
+	}
+	for addr := range t.nodePortIPs {
+		if !slices.Contains(want, addr) {
+			gone = append(gone, addr)
+		}
+	}
+	return gone, s.applyOps(ctx, t, p.ops)
+}
+
+func (s *Syncer) dropNodePortIPs(ctx context.Context, t *table, gone []netip.Addr) error {
+	var p plan
+	for _, addr := range gone {
+		count(&p, t.nodePortIPs, addr, false, nodePortIPElement)
+	}
+	return s.applyOps(ctx, t, p.ops)
+}
+
+// applyOps runs operations that are about no ServicePort.
+func (s *Syncer) applyOps(ctx context.Context, t *table, ops []op) error {
+	for chunk := range slices.Chunk(ops, s.options.BatchElements) {
+		tx := &transaction{ops: chunk}
+		if s.transact(ctx, t, tx); tx.err != nil {
+			return describe(t.family, chunk, tx.err)
+		}
+		s.account(t, tx)
 	}
 	return nil
 }
@@ -293,21 +387,21 @@ func (s *Syncer) cleanUp(ctx context.Context, t *table, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("remove surplus rows: %w", err)
 	}
-	t.noteIdle(now)
-	idle := t.idleDispatch(now.Add(-s.options.ChainDelay))
+	t.chains.noteIdle(now)
+	idle := t.chains.idle(now.Add(-s.options.ChainDelay))
 	if len(idle) == 0 {
 		return nil
 	}
 	names := make([]string, len(idle))
-	for i, n := range idle {
-		names[i] = dispatchName(n)
+	for i, v := range idle {
+		names[i] = v.name()
 	}
 	err = s.structure(ctx, t.family, func(tx *knftables.Transaction) { deleteChains(tx, names) })
 	if err != nil {
-		return fmt.Errorf("remove unused dispatch chains: %w", err)
+		return fmt.Errorf("remove unused chains: %w", err)
 	}
-	for _, n := range idle {
-		delete(t.dispatch, n)
+	for _, v := range idle {
+		t.dropVariant(v)
 	}
 	return nil
 }
@@ -344,13 +438,13 @@ func (s *Syncer) finish() {
 		r.Programmed.ServicePorts += len(t.vips)
 		r.Programmed.Endpoints += t.endpoints
 		r.Programmed.Elements += t.elements
-		r.Programmed.Chains += len(t.structure.chains) + len(t.dispatch)
+		r.Programmed.Chains += len(t.structure.chains) + len(t.chains)
 		r.Programmed.Maps += len(t.structure.sets)
 		if len(t.trims) > 0 {
 			due(t.trims[0].at)
 		}
-		for n, state := range t.dispatch {
-			if n > keepChains && state.users == 0 {
+		for _, state := range t.chains {
+			if !state.variant.kept() && state.users == 0 {
 				due(state.idleSince.Add(s.options.ChainDelay))
 			}
 		}

@@ -20,29 +20,29 @@ type table struct {
 	// structure are the chains and sets that do not depend on ServicePorts.
 	structure ruleset
 	frontends map[dataplane.VIP]*frontend
-	vips      map[dataplane.ServicePortKey]dataplane.VIP
-	// clusterIPs and hairpins count the VIPs that need the element.
-	clusterIPs map[netip.Addr]int
-	hairpins   map[hairpin]int
-	dispatch   map[int]*dispatchState
-	trims      []trim
+	// vips are those that each ServicePort has. The lists are never changed.
+	vips map[dataplane.ServicePortKey][]dataplane.VIP
+	// clusterIPs, hairpins and nodePortIPs count the users of the element.
+	clusterIPs  map[netip.Addr]int
+	hairpins    map[hairpin]int
+	nodePortIPs map[netip.Addr]int
+	chains      variants
+	ids         affinityIDs
+	trims       []trim
 	// elements and endpoints count what is in the kernel.
 	elements, endpoints int
 }
 
-// unknownVerdict stands for a verdict that was found in the kernel and that this
-// version never writes.
-const unknownVerdict = -1
-
 // frontend is what the kernel holds for one VIP.
 type frontend struct {
 	owner dataplane.ServicePortKey
-	slots slots
-	// published is the number of buckets that the verdict draws from. Rows
-	// from there up are surplus. Zero: there is no verdict.
-	published int
-	// rejects says that the VIP stands in no-endpoint-services.
-	rejects bool
+	spec  spec
+	// found are elements that were there before this process, until the first
+	// transition. They stand for spec.
+	found []element
+	// slots are the rows of each scope. Those beyond the buckets of spec are
+	// surplus.
+	slots [scopes]slots
 	// claimed says that the address is counted in clusterIPs.
 	claimed bool
 	// local are the endpoints that are counted in hairpins.
@@ -50,6 +50,14 @@ type frontend struct {
 	// trimAt is when the last lookup that can still need a surplus row is
 	// over.
 	trimAt time.Time
+}
+
+// elements returns what is in the kernel but rows.
+func (f *frontend) elements(vip dataplane.VIP) []element {
+	if f.found != nil {
+		return f.found
+	}
+	return f.spec.elements(vip)
 }
 
 // trim is an appointment to remove the surplus rows of a VIP.
@@ -105,11 +113,13 @@ func takeBack(steps []func()) {
 func newTable(structure ruleset, layout Layout, size int) *table {
 	return &table{
 		family: structure.family, layout: layout, structure: structure,
-		frontends:  make(map[dataplane.VIP]*frontend, size),
-		vips:       make(map[dataplane.ServicePortKey]dataplane.VIP, size),
-		clusterIPs: make(map[netip.Addr]int, size),
-		hairpins:   make(map[hairpin]int),
-		dispatch:   make(map[int]*dispatchState),
+		frontends:   make(map[dataplane.VIP]*frontend, size),
+		vips:        make(map[dataplane.ServicePortKey][]dataplane.VIP, size),
+		clusterIPs:  make(map[netip.Addr]int, size),
+		hairpins:    make(map[hairpin]int),
+		nodePortIPs: make(map[netip.Addr]int),
+		chains:      make(variants),
+		ids:         newAffinityIDs(),
 	}
 }
 
@@ -130,26 +140,28 @@ func (t *table) transitions(update *dataplane.Update, calledOff ...dataplane.VIP
 			to[vip] = sp
 		}
 	}
-	leave := func(key dataplane.ServicePortKey, stays dataplane.VIP) {
-		vip, ok := t.vips[key]
-		if ok && vip != stays && t.frontends[vip].owner == key {
-			touch(vip, nil)
+	leave := func(key dataplane.ServicePortKey, stays []dataplane.VIP) {
+		for _, vip := range t.vips[key] {
+			if !slices.Contains(stays, vip) && t.frontends[vip].owner == key {
+				touch(vip, nil)
+			}
 		}
 	}
 	for _, vip := range calledOff {
-		if dataplane.FamilyOf(vip.Addr) == t.family.id {
-			touch(vip, nil)
-		}
+		touch(vip, nil)
 	}
 	for _, key := range update.Removed {
 		if key.Family == t.family.id {
-			leave(key, dataplane.VIP{})
+			leave(key, nil)
 		}
 	}
 	for i := range update.Changed {
 		if sp := &update.Changed[i]; sp.Key.Family == t.family.id {
-			leave(sp.Key, sp.VIP())
-			touch(sp.VIP(), sp)
+			vips := sp.VIPs()
+			leave(sp.Key, vips)
+			for _, vip := range vips {
+				touch(vip, sp)
+			}
 		}
 	}
 	list := make([]transition, 0, len(order))
@@ -182,22 +194,33 @@ func (t *table) frontend(p *plan, vip dataplane.VIP) *frontend {
 // It reports whether all are there then. Rows that are in use keep leading to an
 // endpoint throughout.
 func (t *table) planRows(p *plan, tr *transition, limit int) (done bool) {
-	if tr.to == nil || len(tr.to.Endpoints) == 0 {
+	if tr.to == nil {
 		return true
 	}
-	if len(tr.to.Endpoints) <= limit && len(t.slotsOf(tr.vip)) == 0 {
-		t.planFirstRows(p, tr)
+	want := specOf(tr.vip, tr.to, 0)
+	for in := range scopes {
+		if want.buckets[in] > 0 && !t.planScope(p, tr, in, limit-len(p.ops)) {
+			return false
+		}
+	}
+	return true
+}
+
+// planScope is planRows for one scope.
+func (t *table) planScope(p *plan, tr *transition, in scope, limit int) (done bool) {
+	rows := rowsOf(endpointsIn(tr.to, in))
+	if len(rows) <= limit && len(t.slotsOf(tr.vip, in)) == 0 {
+		// What a start does for every VIP.
+		for i, endpoint := range rows {
+			p.add(t.layout.row(tr.vip, in, uint32(i), endpoint))
+		}
+		t.frontend(p, tr.vip).slots[in] = rows
 		return true
 	}
-	changes := t.slotsOf(tr.vip).plan(addrs(tr.to.Endpoints))
+	changes := t.slotsOf(tr.vip, in).plan(rows)
 	n := fitting(changes, limit)
-	done = n == len(changes)
-	changes = changes[:n]
-	if len(changes) > 0 {
-		f := t.frontend(p, tr.vip)
-		t.planSlots(p, f, tr.vip, changes)
-	}
-	return done
+	t.planSlots(p, tr.vip, in, changes[:n])
+	return n == len(changes)
 }
 
 // fitting returns how many of the changes need at most limit operations; at least
@@ -218,64 +241,72 @@ func fitting(changes []slotChange, limit int) int {
 	return len(changes)
 }
 
-// planFirstRows adds to p the rows of a VIP that has none: what a start does for
-// every VIP.
-func (t *table) planFirstRows(p *plan, tr *transition) {
-	rows := addrs(tr.to.Endpoints)
-	for i, endpoint := range rows {
-		p.add(t.layout.row(tr.vip, uint32(i), endpoint))
-	}
-	t.frontend(p, tr.vip).slots = rows
-}
-
-func (t *table) slotsOf(vip dataplane.VIP) slots {
+func (t *table) slotsOf(vip dataplane.VIP, in scope) slots {
 	if f := t.frontends[vip]; f != nil {
-		return f.slots
+		return f.slots[in]
 	}
 	return nil
 }
 
-func (t *table) planSlots(p *plan, f *frontend, vip dataplane.VIP, changes []slotChange) {
+func (t *table) planSlots(p *plan, vip dataplane.VIP, in scope, changes []slotChange) {
+	if len(changes) == 0 {
+		return
+	}
+	f := t.frontend(p, vip)
 	p.ops = slices.Grow(p.ops, len(changes))
 	for _, c := range changes {
 		if c.old.IsValid() {
-			p.delete(t.layout.row(vip, c.bucket, netip.AddrPort{}))
+			p.delete(t.layout.row(vip, in, c.bucket, netip.AddrPort{}))
 		}
 		if c.new.IsValid() {
-			p.add(t.layout.row(vip, c.bucket, c.new))
+			p.add(t.layout.row(vip, in, c.bucket, c.new))
 		}
 	}
-	f.slots = f.slots.apply(changes)
+	f.slots[in] = f.slots[in].apply(changes)
 }
 
-// planPublish adds to p everything but the rows: the verdict of the VIP, and the
+// planPublish adds to p everything but the rows: the verdicts of the VIP, and the
 // sets that other rules look into. The rows have to be there.
 func (t *table) planPublish(p *plan, tr *transition) {
 	f := t.frontend(p, tr.vip)
 	want := frontend{}
 	if tr.to != nil {
-		want = frontend{
-			owner: tr.to.Key, claimed: true,
-			published: len(tr.to.Endpoints), rejects: len(tr.to.Endpoints) == 0,
-			local: localAddrs(tr.to.Endpoints),
+		want.owner = tr.to.Key
+		want.spec = specOf(tr.vip, tr.to, t.ids.of(tr.to))
+		if !want.spec.external {
+			want.claimed, want.local = true, hairpins(tr.to)
 		}
 	}
-	before := f.published
-	t.planVerdict(p, f, tr.vip, want.published)
-	if f.rejects != want.rejects {
-		p.ops = append(p.ops, op{rejectElement(tr.vip), f.rejects})
-	}
+	t.planElements(p, tr.vip, f.elements(tr.vip), want.spec.elements(tr.vip))
 	if f.claimed != want.claimed {
-		t.planClaim(p, tr.vip.Addr, want.claimed)
+		count(p, t.clusterIPs, tr.vip.Addr, want.claimed, clusterIPElement)
 	}
 	t.planHairpins(p, tr.vip.Protocol, f.local, want.local)
 	t.planOwner(p, tr.vip, f.owner, want.owner)
-	if len(f.slots) > want.published || tr.to == nil {
-		p.surplus = true
-	}
-	t.planEndpoints(p, want.published-max(before, 0))
+	t.planEndpoints(p, int(want.spec.endpoints)-int(f.spec.endpoints))
 	f.owner, f.claimed, f.local = want.owner, want.claimed, want.local
-	f.published, f.rejects = want.published, want.rejects
+	f.spec, f.found = want.spec, nil
+	p.surplus = tr.to == nil || f.surplus(clusterScope) || f.surplus(localScope)
+}
+
+// surplus says whether there are rows that no bucket is drawn for.
+func (f *frontend) surplus(in scope) bool { return len(f.slots[in]) > int(f.spec.buckets[in]) }
+
+// planElements takes the elements of a VIP from old to want. Both are few.
+func (t *table) planElements(p *plan, vip dataplane.VIP, old, want []element) {
+	holds := func(list []element, e element) bool { return slices.Contains(list, e) }
+	for _, e := range old {
+		if !holds(want, e) {
+			p.delete(e)
+			t.chains.planUse(p, e.verdict, -1)
+		}
+	}
+	for _, e := range want {
+		if !holds(old, e) {
+			p.add(e)
+			t.chains.planUse(p, e.verdict, +1)
+		}
+	}
 }
 
 func (t *table) planEndpoints(p *plan, more int) {
@@ -291,23 +322,6 @@ func (t *table) trimAt(vip dataplane.VIP, at time.Time) {
 		f.trimAt = at
 		t.trims = append(t.trims, trim{vip: vip, at: at})
 	}
-}
-
-func (t *table) planVerdict(p *plan, f *frontend, vip dataplane.VIP, n int) {
-	if f.published == n {
-		return
-	}
-	if f.published != 0 {
-		p.delete(serviceElement(vip, n))
-	}
-	if n > 0 {
-		p.add(serviceElement(vip, n))
-	}
-	t.planUse(p, f.published, n)
-}
-
-func (t *table) planClaim(p *plan, addr netip.Addr, claim bool) {
-	count(p, t.clusterIPs, addr, claim, clusterIPElement)
 }
 
 func (t *table) planHairpins(p *plan, protocol dataplane.Protocol, old, want []netip.AddrPort) {
@@ -357,44 +371,55 @@ func setCount[K comparable](users map[K]int, key K, n int) {
 // already, and may come back from there.
 func (t *table) planOwner(p *plan, vip dataplane.VIP, old, want dataplane.ServicePortKey) {
 	none := dataplane.ServicePortKey{}
-	if old != want && t.vips[old] == vip {
-		delete(t.vips, old)
-		p.onUndo(func() { t.vips[old] = vip })
+	if old != want && old != none {
+		left := slices.DeleteFunc(slices.Clone(t.vips[old]), func(v dataplane.VIP) bool { return v == vip })
+		t.planVIPs(p, old, left)
 	}
-	saved, known := t.vips[want]
-	switch {
-	case want == none || saved == vip:
-		return
-	case known:
-		p.onUndo(func() { t.vips[want] = saved })
-	default:
-		p.onUndo(func() { delete(t.vips, want) })
+	if want != none && !slices.Contains(t.vips[want], vip) {
+		had := t.vips[want]
+		t.planVIPs(p, want, append(had[:len(had):len(had)], vip))
 	}
-	t.vips[want] = vip
+}
+
+func (t *table) planVIPs(p *plan, key dataplane.ServicePortKey, vips []dataplane.VIP) {
+	before, known := t.vips[key]
+	set := func(vips []dataplane.VIP, known bool) {
+		if known {
+			t.vips[key] = vips
+		} else {
+			delete(t.vips, key)
+		}
+	}
+	set(vips, len(vips) > 0)
+	p.onUndo(func() { set(before, known) })
 }
 
 // planTrim adds to p the removal of at most limit surplus rows of the VIP, and
 // reports whether none is left. A VIP without rows is forgotten.
 func (t *table) planTrim(p *plan, vip dataplane.VIP, limit int) (done bool) {
 	f := t.frontend(p, vip)
-	changes := f.slots.surplus(max(f.published, 0))
-	done = len(changes) <= limit
-	if !done {
-		changes = changes[len(changes)-limit:]
+	done = true
+	for in := range scopes {
+		changes := f.slots[in].surplus(int(f.spec.buckets[in]))
+		if room := limit - len(p.ops); len(changes) > room {
+			done = false
+			changes = changes[len(changes)-max(room, 0):]
+		}
+		t.planSlots(p, vip, in, changes)
+		f.slots[in] = f.slots[in][:len(f.slots[in])-trailingHoles(f.slots[in])]
 	}
-	t.planSlots(p, f, vip, changes)
-	f.slots = f.slots[:len(f.slots)-trailingHoles(f.slots)]
-	if len(f.slots) == 0 && f.unused() {
+	if done && f.unused() {
 		delete(t.frontends, vip)
 		p.onUndo(func() { t.frontends[vip] = f })
 	}
 	return done
 }
 
-// unused says that the kernel holds nothing for the VIP but rows. What was found
-// there has no owner yet.
+// unused says that the kernel holds nothing for the VIP. What was found there has
+// no owner yet.
 func (f *frontend) unused() bool {
-	return f.owner == (dataplane.ServicePortKey{}) && f.published == 0 && !f.rejects && !f.claimed
+	return f.owner == (dataplane.ServicePortKey{}) && f.spec.isZero() && f.found == nil && !f.claimed &&
+		len(f.slots[clusterScope]) == 0 && len(f.slots[localScope]) == 0
 }
 
 func trailingHoles(s slots) int {
@@ -416,22 +441,4 @@ func (t *table) dueTrims(now time.Time) []dataplane.VIP {
 		}
 	}
 	return due
-}
-
-func addrs(endpoints []dataplane.Endpoint) []netip.AddrPort {
-	list := make([]netip.AddrPort, len(endpoints))
-	for i, ep := range endpoints {
-		list[i] = ep.Addr
-	}
-	return list
-}
-
-func localAddrs(endpoints []dataplane.Endpoint) []netip.AddrPort {
-	var list []netip.AddrPort
-	for _, ep := range endpoints {
-		if ep.Local {
-			list = append(list, ep.Addr)
-		}
-	}
-	return list
 }

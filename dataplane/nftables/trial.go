@@ -64,12 +64,28 @@ func try(ctx context.Context, f family, layout Layout) error {
 		return nftError(ctx, err)
 	}
 	// Masquerading is among the rules in this case only.
-	r := newRuleset(f, layout, &dataplane.Settings{MasqueradeAll: true})
+	options := Options{Layout: layout}.withDefaults()
+	r := options.ruleset(f, &dataplane.Settings{MasqueradeAll: true, AllAddresses: []dataplane.Family{f.id}})
 	tx := nft.NewTransaction()
 	writeTable(tx, &r)
 	for _, chain := range r.chains {
 		writeChain(tx, chain)
 	}
-	writeChain(tx, layout.dispatchChain(f, 1))
+	for _, v := range trialVariants() {
+		if chain := v.chain(f, layout); !chain.byNetlink(f) {
+			writeChain(tx, chain)
+		}
+	}
 	return nftError(ctx, nft.Check(ctx, tx))
+}
+
+// trialVariants are variants of each kind.
+func trialVariants() []variant {
+	return []variant{
+		{kind: dispatchVariant, n: 1},
+		{kind: dispatchVariant, n: 1, scope: localScope, algorithm: dataplane.SourceHash},
+		{kind: affinityVariant, n: 1, protocol: dataplane.TCP},
+		{kind: pinVariant, n: 1, protocol: dataplane.TCP, seconds: 1},
+		{kind: pinVariant, seconds: 1},
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -78,12 +79,8 @@ func Verify(ctx context.Context, options Options, state dataplane.State) (list [
 	for _, f := range usable {
 		v := &verifier{
 			kernel: k, family: f, layout: layout,
-			ruleset: options.ruleset(f, &state.Settings),
-			ports:   ofFamily(ports, f),
-			sizes:   make(map[dataplane.VIP]int),
-		}
-		for i := range v.ports {
-			v.sizes[v.ports[i].VIP()] = len(v.ports[i].Endpoints)
+			ruleset: options.ruleset(f, &state.Settings), settings: &state.Settings,
+			ports: ofFamily(ports, f),
 		}
 		if err := v.run(ctx); err != nil {
 			return nil, fmt.Errorf("verify table %s %s: %w", f.ip, tableName, err)
@@ -95,14 +92,15 @@ func Verify(ctx context.Context, options Options, state dataplane.State) (list [
 
 // verifier compares one table.
 type verifier struct {
-	kernel  kernel
-	family  family
-	layout  Layout
-	ruleset ruleset
-	ports   []dataplane.ServicePort
-	// sizes are the numbers of buckets.
-	sizes map[dataplane.VIP]int
-	list  []Difference
+	kernel   kernel
+	family   family
+	layout   Layout
+	ruleset  ruleset
+	settings *dataplane.Settings
+	ports    []dataplane.ServicePort
+	// wanted is made when the affinity ids of the kernel are known.
+	wanted *wanted
+	list   []Difference
 }
 
 func (v *verifier) add(kind, object, in, name, found string) {
@@ -127,6 +125,21 @@ func (v *verifier) run(ctx context.Context) error {
 }
 
 func (v *verifier) sets(ctx context.Context, found objects) error {
+	have := make(map[string][]element)
+	for _, set := range found.sets {
+		declared := v.ruleset.set(set.name)
+		if declared == nil || declared.learns || !v.ruleset.accepts(set) {
+			continue
+		}
+		err := v.kernel.elements(ctx, v.family, set.name, func(e element) {
+			have[set.name] = append(have[set.name], e)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	v.wanted = newWanted(v.family, v.layout, v.ports, v.foundIDs(found, have))
+	want := v.wanted.elements(v.settings)
 	for _, set := range v.ruleset.sets {
 		i := slices.IndexFunc(found.sets, func(s setInfo) bool { return s.name == set.name })
 		switch {
@@ -135,9 +148,7 @@ func (v *verifier) sets(ctx context.Context, found objects) error {
 		case !v.ruleset.accepts(found.sets[i]):
 			v.add(Different, "set", "", set.name, found.sets[i].String())
 		default:
-			if err := v.elements(ctx, set); err != nil {
-				return err
-			}
+			v.elements(set, want[set.name], have[set.name])
 		}
 	}
 	for _, set := range found.sets {
@@ -148,13 +159,30 @@ func (v *verifier) sets(ctx context.Context, found objects) error {
 	return nil
 }
 
+// foundIDs returns the affinity ids that the kernel has: any will do.
+func (v *verifier) foundIDs(found objects, have map[string][]element) affinityIDs {
+	t := newTable(v.ruleset, v.layout, len(v.ports))
+	for _, chain := range found.chains {
+		if variant, ok := parseVariant(chain.name); ok {
+			t.addVariant(variant)
+		}
+	}
+	for _, set := range v.ruleset.sets {
+		if set.kind != verdictMap {
+			continue
+		}
+		for _, e := range have[set.name] {
+			t.adoptElement(e, &leftovers{})
+		}
+	}
+	t.adoptIDs(v.ports)
+	return t.ids
+}
+
 // chains compares the chains and their rules. Rules are compared as the kernel
 // holds them.
 func (v *verifier) chains(ctx context.Context, found objects) error {
-	wanted := v.ruleset.chains
-	for _, n := range dispatchSizes(v.ports) {
-		wanted = append(wanted, v.layout.dispatchChain(v.family, n))
-	}
+	wanted := slices.Concat(v.ruleset.chains, v.wanted.chains())
 	want, err := loadElsewhere(ctx, v.family, &v.ruleset, wanted)
 	if err != nil {
 		return err
@@ -175,7 +203,7 @@ func (v *verifier) chains(ctx context.Context, found objects) error {
 		v.rules(chain, want[chain.name], have[chain.name])
 	}
 	for _, chain := range found.chains {
-		if !isDispatch(chain.name) && v.ruleset.chain(chain.name) == nil {
+		if !isVariant(chain.name) && v.ruleset.chain(chain.name) == nil {
 			v.add(Surplus, "chain", "", chain.name, "")
 		}
 	}
@@ -196,53 +224,63 @@ func (v *verifier) rules(chain chainDecl, want, have []string) {
 }
 
 // elements compares the elements of one set.
-func (v *verifier) elements(ctx context.Context, set setDecl) error {
+func (v *verifier) elements(set setDecl, wanted, have []element) {
 	before := len(v.list)
-	want := make(map[string]element)
-	for i := range v.ports {
-		for _, e := range v.layout.elementsOf(&v.ports[i]) {
-			if e.set == set.name {
-				want[v.identity(e)] = e
-			}
+	buckets := make(map[rowGroup]uint32)
+	for _, e := range wanted {
+		if group, bucket, _, ok := v.row(set, e); ok {
+			buckets[group] = max(buckets[group], bucket+1)
 		}
 	}
-	var surplus []element
-	err := v.kernel.elements(ctx, v.family, set.name, func(e element) {
-		id := v.identity(e)
-		wanted, ok := want[id]
-		switch {
-		case !ok:
-			surplus = append(surplus, e)
-		case set.kind == verdictMap && wanted.verdict != e.verdict:
-			v.add(Different, "element", set.name, v.layout.text(v.family, wanted), e.verdict)
+	want := make(map[string][]element)
+	for _, e := range wanted {
+		id := v.identity(set, e, buckets)
+		want[id] = append(want[id], e)
+	}
+	for _, e := range have {
+		id := v.identity(set, e, buckets)
+		list := want[id]
+		if len(list) == 0 {
+			v.add(Surplus, "element", set.name, e.text(v.family), "")
+			continue
 		}
-		delete(want, id)
-	})
-	if err != nil {
-		return err
+		if set.kind == verdictMap && list[0].verdict != e.verdict {
+			v.add(Different, "element", set.name, list[0].text(v.family), e.verdict)
+		}
+		want[id] = list[1:]
 	}
-	for _, e := range want {
-		v.add(Missing, "element", set.name, v.layout.text(v.family, e), "")
-	}
-	for _, e := range surplus {
-		v.add(Surplus, "element", set.name, v.layout.text(v.family, e), "")
+	for _, list := range want {
+		for _, e := range list {
+			v.add(Missing, "element", set.name, e.text(v.family), "")
+		}
 	}
 	slices.SortFunc(v.list[before:], func(a, b Difference) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
 	})
-	return nil
+}
+
+// rowGroup are the rows that one draw chooses from.
+type rowGroup struct {
+	vip dataplane.VIP
+	in  scope
+}
+
+// row takes an element apart if it is a row.
+func (v *verifier) row(set setDecl, e element) (group rowGroup, bucket uint32, endpoint netip.AddrPort, ok bool) {
+	if set.kind != dataMap {
+		return group, 0, endpoint, false
+	}
+	vip, in, bucket, endpoint, ok := v.layout.parseRow(v.family, e)
+	return rowGroup{vip, in}, bucket, endpoint, ok
 }
 
 // identity returns what has to be the same in an element that is wanted and one
 // that is there. Of a row it is VIP and endpoint, as long as the bucket is one
 // that is drawn.
-func (v *verifier) identity(e element) string {
-	if v.ruleset.set(e.set).kind != dataMap {
-		return e.key
+func (v *verifier) identity(set setDecl, e element, buckets map[rowGroup]uint32) string {
+	group, bucket, endpoint, ok := v.row(set, e)
+	if !ok || bucket >= buckets[group] {
+		return e.key + e.end
 	}
-	vip, bucket, endpoint, ok := v.layout.parseRow(v.family, e)
-	if !ok || int(bucket) >= v.sizes[vip] {
-		return e.key
-	}
-	return vip.String() + " " + endpoint.String()
+	return fmt.Sprintf("%s %d %s", group.vip, group.in, endpoint)
 }

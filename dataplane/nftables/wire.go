@@ -10,8 +10,8 @@ import (
 )
 
 // elementsPerMessage keeps the attribute that holds a message's elements below
-// 64 KiB, since its length has 16 bits: elements of the longest kind, an IPv6 VIP
-// with a verdict, take 72 bytes.
+// 64 KiB, since its length has 16 bits: elements of the longest kind, a range of IPv6
+// clients or an IPv6 pin with its timeout, take some 110 bytes.
 const elementsPerMessage = 400
 
 // encoder writes the netlink messages of a transaction of elements. It is used
@@ -128,12 +128,20 @@ func (e *encoder) message(f family, set string, del bool, ops []op, sequence uin
 func (e *encoder) element(o *op) {
 	item := e.open(unix.NFTA_LIST_ELEM)
 	e.value(unix.NFTA_SET_ELEM_KEY, o.key)
+	if o.end != "" {
+		e.value(setElemKeyEnd, o.end)
+	}
 	switch {
 	case o.delete:
 	case o.data != "":
 		e.value(unix.NFTA_SET_ELEM_DATA, o.data)
 	case o.verdict != "":
 		e.verdict(o.verdict)
+	}
+	if o.timeout > 0 && !o.delete {
+		at := e.open(unix.NFTA_SET_ELEM_TIMEOUT)
+		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(o.timeout.Milliseconds()))
+		e.closePlain(at, unix.NFTA_SET_ELEM_TIMEOUT)
 	}
 	e.close(item)
 }
@@ -164,10 +172,15 @@ func (e *encoder) verdict(verdict string) {
 // parseVerdict returns the kernel's code of a verdict, and the chain that it goes
 // to.
 func parseVerdict(verdict string) (code int32, chain string) {
-	if verdict == dropVerdict {
+	chain = chainOf(verdict)
+	switch {
+	case chain == "":
 		return nfDrop, ""
+	case verdict == jumpVerdict(chain):
+		return unix.NFT_JUMP, chain
+	default:
+		return unix.NFT_GOTO, chain
 	}
-	return unix.NFT_GOTO, verdict[len(gotoVerdict("")):]
 }
 
 // text writes a string with its final zero.
