@@ -28,7 +28,7 @@ func foreignElements(layout Layout) map[string][]op {
 	return map[string][]op{
 		"nothing": nil,
 		"verdict for nobody": {
-			add(serviceElement(stranger, 3)), add(layout.row(stranger, 0, endpoint)), add(clusterIPElement(stranger.Addr)),
+			add(serviceElement(stranger, 3)), add(layout.row(stranger, clusterScope, 0, endpoint)), add(clusterIPElement(stranger.Addr)),
 		},
 		"verdict to another chain": {
 			{element: serviceElement(web, 3), delete: true}, add(withVerdict(serviceElement(web, 3), gotoVerdict(missedChain))),
@@ -43,14 +43,14 @@ func foreignElements(layout Layout) map[string][]op {
 		"dropped although there are endpoints":  {add(withVerdict(rejectElement(web), dropVerdict))},
 		"dropped for nobody":                    {add(withVerdict(rejectElement(stranger), dropVerdict))},
 		"row of another endpoint": {
-			{element: layout.row(web, 1, netip.AddrPort{}), delete: true}, add(layout.row(web, 1, endpoint)),
+			{element: layout.row(web, clusterScope, 1, netip.AddrPort{}), delete: true}, add(layout.row(web, clusterScope, 1, endpoint)),
 		},
-		"row that is not there": {{element: layout.row(web, 1, netip.AddrPort{}), delete: true}},
+		"row that is not there": {{element: layout.row(web, clusterScope, 1, netip.AddrPort{}), delete: true}},
 		"two rows of one endpoint": {
-			{element: layout.row(web, 1, netip.AddrPort{}), delete: true}, add(layout.row(web, 1, netip.MustParseAddrPort("10.180.1.1:8080"))),
+			{element: layout.row(web, clusterScope, 1, netip.AddrPort{}), delete: true}, add(layout.row(web, clusterScope, 1, netip.MustParseAddrPort("10.180.1.1:8080"))),
 		},
-		"row far away":             {add(layout.row(web, 4000, endpoint))},
-		"row of local endpoints":   {add(layout.row(web, dataplane.MaxBuckets+1, endpoint))},
+		"row far away":             {add(layout.row(web, clusterScope, 4000, endpoint))},
+		"row of local endpoints":   {add(layout.row(web, localScope, 0, endpoint))},
 		"hairpin of nobody":        {add(stray)},
 		"hairpin of two addresses": {add(crossed)},
 		"cluster IP of nobody":     {add(clusterIPElement(stranger.Addr))},
@@ -128,11 +128,8 @@ func TestVerifyNamesDifferences(t *testing.T) {
 // verifierOf returns a verifier of the fake's sets.
 func verifierOf(fake *Fake, layout Layout, f family, state dataplane.State) *verifier {
 	v := &verifier{
-		kernel: fake, family: f, layout: layout, ruleset: newRuleset(f, layout, &state.Settings),
-		ports: ofFamily(sorted(state), f), sizes: make(map[dataplane.VIP]int),
-	}
-	for i := range v.ports {
-		v.sizes[v.ports[i].VIP()] = len(v.ports[i].Endpoints)
+		kernel: fake, family: f, layout: layout, ruleset: newRuleset(f, layout, &state.Settings), settings: &state.Settings,
+		ports: ofFamily(sorted(state), f),
 	}
 	return v
 }

@@ -36,11 +36,17 @@ func TestRowRoundTrip(t *testing.T) {
 			if !endpoint.Addr().IsValid() {
 				endpoint = netip.AddrPortFrom(vip.Addr, 8080)
 			}
-			for _, bucket := range []uint32{0, 1, 255, 256, 65535, 65536} {
-				e := layout.row(vip, bucket, endpoint)
-				gotVIP, gotBucket, gotEndpoint, ok := layout.parseRow(familyFor(vip.Addr), e)
-				if !ok || gotVIP != vip || gotBucket != bucket || gotEndpoint != endpoint {
-					t.Errorf("%s bucket %d to %s came back as %s bucket %d to %s, %t", vip, bucket, endpoint, gotVIP, gotBucket, gotEndpoint, ok)
+			f := familyFor(vip.Addr)
+			for _, vip := range []dataplane.VIP{vip, {Protocol: vip.Protocol, Port: vip.Port}} {
+				for _, bucket := range []uint32{0, 1, 255, 256, 65535} {
+					for in := range scopes {
+						e := layout.row(vip, in, bucket, endpoint)
+						gotVIP, gotScope, gotBucket, gotEndpoint, ok := layout.parseRow(f, e)
+						if !ok || gotVIP != vip || gotScope != in || gotBucket != bucket || gotEndpoint != endpoint {
+							t.Errorf("%s scope %d bucket %d to %s came back as %s scope %d bucket %d to %s, %t",
+								vip, in, bucket, endpoint, gotVIP, gotScope, gotBucket, gotEndpoint, ok)
+						}
+					}
 				}
 			}
 		}
@@ -50,8 +56,11 @@ func TestRowRoundTrip(t *testing.T) {
 func TestKeyRoundTrips(t *testing.T) {
 	for _, vip := range elementVIPs {
 		f := familyFor(vip.Addr)
-		if got, ok := parseVIP(f, vipKey(vip)); !ok || got != vip {
-			t.Errorf("VIP %s came back as %s, %t", vip, got, ok)
+		nodePort := dataplane.VIP{Protocol: vip.Protocol, Port: vip.Port}
+		for set, vip := range map[string]dataplane.VIP{"service-ips": vip, "service-nodeports": nodePort} {
+			if got, ok := parseVIP(f, set, vipKey(vip)); !ok || got != vip {
+				t.Errorf("VIP %s came back as %s, %t", vip, got, ok)
+			}
 		}
 		h := hairpin{netip.AddrPortFrom(vip.Addr, vip.Port), vip.Protocol}
 		if got, ok := parseHairpin(f, h.element().key); !ok || got != h {
@@ -63,6 +72,7 @@ func TestKeyRoundTrips(t *testing.T) {
 func TestElementText(t *testing.T) {
 	web := elementVIPs[0]
 	web6 := elementVIPs[3]
+	nodePort := dataplane.VIP{Protocol: dataplane.TCP, Port: 30080}
 	endpoint, endpoint6 := netip.MustParseAddrPort("10.180.0.1:8080"), netip.MustParseAddrPort("[fd00:180::1]:8080")
 	cases := []struct {
 		element element
@@ -72,13 +82,21 @@ func TestElementText(t *testing.T) {
 		{serviceElement(web, 3), families()[0], "172.30.0.41 . tcp . 80 : goto cluster-3"},
 		{rejectElement(web6), families()[1], "fd00:30::41 . tcp . 443 : goto reject-chain"},
 		{clusterIPElement(web.Addr), families()[0], "172.30.0.41"},
-		{MarkFree.row(web, 2, endpoint), families()[0], "172.30.0.41 . 80 . 2 : 10.180.0.1 . 8080"},
-		{CTMark.row(web, 2, endpoint), families()[0], "172.30.0.41 . tcp . 80 . 2 : 10.180.0.1 . 8080"},
-		{MarkFree.row(web6, 300, endpoint6), families()[1], "fd00:30::41 . 443 . 300 : fd00:180::1 . 8080"},
+		{MarkFree.row(web, clusterScope, 2, endpoint), families()[0], "172.30.0.41 . 80 . 2 : 10.180.0.1 . 8080"},
+		{CTMark.row(web, clusterScope, 2, endpoint), families()[0], "172.30.0.41 . tcp . 80 . 2 : 10.180.0.1 . 8080"},
+		{MarkFree.row(web6, clusterScope, 300, endpoint6), families()[1], "fd00:30::41 . 443 . 300 : fd00:180::1 . 8080"},
+		{MarkFree.row(web, localScope, 2, endpoint), families()[0], "172.30.0.41 . 80 . 65538 : 10.180.0.1 . 8080"},
+		{MarkFree.row(nodePort, clusterScope, 2, endpoint), families()[0], "30080 . 2 : 10.180.0.1 . 8080"},
+		{CTMark.row(nodePort, localScope, 0, endpoint), families()[0], "tcp . 30080 . 65536 : 10.180.0.1 . 8080"},
+		{serviceElement(nodePort, 2), families()[0], "tcp . 30080 : goto cluster-2"},
+		{rangeElement(web, addrRange{web.Addr, web.Addr.Next()}), families()[0], "172.30.0.41 . tcp . 80 . 172.30.0.41-172.30.0.42"},
+		{rangeElement(web, addrRange{web.Addr, web.Addr}), families()[0], "172.30.0.41 . tcp . 80 . 172.30.0.41"},
+		{pinElement(pinGroup{vip: web}, netip.MustParseAddr("10.1.2.3"), endpoint), families()[0], "10.1.2.3 . 172.30.0.41 . 80 : 10.180.0.1 . 8080"},
+		{pinElement(pinGroup{vip: nodePort, id: 7}, netip.MustParseAddr("10.1.2.3"), endpoint), families()[0], "10.1.2.3 . 7 : 10.180.0.1 . 8080"},
 		{hairpin{endpoint, dataplane.SCTP}.element(), families()[0], "10.180.0.1 . 10.180.0.1 . sctp . 8080"},
 	}
 	for _, tc := range cases {
-		if got := MarkFree.text(tc.f, tc.element); got != tc.want {
+		if got := tc.element.text(tc.f); got != tc.want {
 			t.Errorf("element of %s is %q, want %q", tc.element.set, got, tc.want)
 		}
 	}
@@ -86,7 +104,7 @@ func TestElementText(t *testing.T) {
 
 // The kernel computes with buckets, and compares everything else as bytes.
 func TestElementBytes(t *testing.T) {
-	e := CTMark.row(elementVIPs[0], 7, netip.MustParseAddrPort("10.180.0.1:8080"))
+	e := CTMark.row(elementVIPs[0], clusterScope, 7, netip.MustParseAddrPort("10.180.0.1:8080"))
 	key := "\xac\x1e\x00\x29" + "\x06\x00\x00\x00" + "\x00\x50\x00\x00" + string(binary.NativeEndian.AppendUint32(nil, 7))
 	if e.key != key {
 		t.Errorf("key % x, want % x", e.key, key)
@@ -100,7 +118,7 @@ func TestElementsOfAnotherShapeAreNotRead(t *testing.T) {
 	f := families()[0]
 	vip := vipKey(elementVIPs[0])
 	for _, key := range []string{"", vip[:len(vip)-1], vip + "\x00", strings.Repeat("x", 100)} {
-		if got, ok := parseVIP(f, key); ok {
+		if got, ok := parseVIP(f, "service-ips", key); ok {
 			t.Errorf("VIP % x was read as %s", key, got)
 		}
 	}
@@ -108,9 +126,9 @@ func TestElementsOfAnotherShapeAreNotRead(t *testing.T) {
 	if _, ok := parseHairpin(f, "\x0a\xb4\x00\x02"+h[4:]); ok {
 		t.Error("a hairpin with two addresses was read")
 	}
-	row := MarkFree.row(elementVIPs[0], 1, netip.MustParseAddrPort("10.180.0.1:8080"))
+	row := MarkFree.row(elementVIPs[0], clusterScope, 1, netip.MustParseAddrPort("10.180.0.1:8080"))
 	row.set = "endpoints-dccp"
-	if _, _, _, ok := MarkFree.parseRow(f, row); ok {
+	if _, _, _, _, ok := MarkFree.parseRow(f, row); ok {
 		t.Error("a row of an unknown protocol was read")
 	}
 }
@@ -120,16 +138,16 @@ func TestElementsOfAnotherShapeAreNotRead(t *testing.T) {
 func FuzzParseElements(f *testing.F) {
 	for _, vip := range elementVIPs {
 		for _, layout := range layouts() {
-			e := layout.row(vip, 3, netip.AddrPortFrom(vip.Addr, 80))
+			e := layout.row(vip, clusterScope, 3, netip.AddrPortFrom(vip.Addr, 80))
 			f.Add(e.set, e.key, e.data)
 		}
-		f.Add(serviceIPs, vipKey(vip), "")
+		f.Add("service-ips", vipKey(vip), "")
 		f.Add(hairpinConnections, hairpin{netip.AddrPortFrom(vip.Addr, 80), vip.Protocol}.element().key, "")
 	}
 	f.Fuzz(func(t *testing.T, set, key, data string) {
 		for _, fam := range families() {
-			if vip, ok := parseVIP(fam, key); ok {
-				if again, ok := parseVIP(fam, vipKey(vip)); !ok || again != vip {
+			if vip, ok := parseVIP(fam, "service-ips", key); ok {
+				if again, ok := parseVIP(fam, "service-ips", vipKey(vip)); !ok || again != vip {
 					t.Errorf("VIP %s came back as %s, %t", vip, again, ok)
 				}
 			}
@@ -146,13 +164,13 @@ func FuzzParseElements(f *testing.F) {
 }
 
 func fuzzRow(t *testing.T, f family, layout Layout, e element) {
-	_ = layout.text(f, e)
-	vip, bucket, endpoint, ok := layout.parseRow(f, e)
+	_ = e.text(f)
+	vip, in, bucket, endpoint, ok := layout.parseRow(f, e)
 	if !ok {
 		return
 	}
-	vip2, bucket2, endpoint2, ok := layout.parseRow(f, layout.row(vip, bucket, endpoint))
-	if !ok || vip2 != vip || bucket2 != bucket || endpoint2 != endpoint {
+	vip2, in2, bucket2, endpoint2, ok := layout.parseRow(f, layout.row(vip, in, bucket, endpoint))
+	if !ok || vip2 != vip || in2 != in || bucket2 != bucket || endpoint2 != endpoint {
 		t.Errorf("%s bucket %d to %s came back as %s bucket %d to %s, %t", vip, bucket, endpoint, vip2, bucket2, endpoint2, ok)
 	}
 }

@@ -19,7 +19,7 @@ func TestFakeRefusesWhatTheKernelRefuses(t *testing.T) {
 	f := families()[0]
 	web, absent := vipOf(webVIP), vipOf("172.30.0.9:80/tcp")
 	row := func(bucket uint32, endpoint string) element {
-		return MarkFree.row(web, bucket, netip.MustParseAddrPort(endpoint))
+		return MarkFree.row(web, clusterScope, bucket, netip.MustParseAddrPort(endpoint))
 	}
 	add := func(e element) op { return op{element: e} }
 	del := func(e element) op { return op{element: e, delete: true} }

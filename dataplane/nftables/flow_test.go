@@ -167,7 +167,7 @@ func TestFlowsMissed(t *testing.T) {
 		web := flowServicePorts()[0]
 		mustReset(t, fake.NewSyncer(Options{Layout: layout}), stateOf(dataplane.Settings{}, web))
 		f := families()[0]
-		lost := []op{{element: layout.row(web.VIP(), 1, netip.AddrPort{}), delete: true}}
+		lost := []op{{element: layout.row(web.VIP(), clusterScope, 1, netip.AddrPort{}), delete: true}}
 		if err := fake.apply(t.Context(), f, lost); err != nil {
 			t.Fatalf("delete a row: %v", err)
 		}

@@ -129,3 +129,30 @@ func elementsIn(fake *Fake) int {
 	}
 	return n
 }
+
+// serviceElement is the verdict of a VIP with n endpoints.
+func serviceElement(vip dataplane.VIP, n int) element {
+	return element{set: byKey(serviceMap, vip.IsNodePort()), key: vipKey(vip), verdict: gotoVerdict(dispatchName(n))}
+}
+
+// rejectElement refuses a VIP without endpoints.
+func rejectElement(vip dataplane.VIP) element {
+	return element{set: byKey(noEndpointMap, vip.IsNodePort()), key: vipKey(vip), verdict: gotoVerdict(rejectChain)}
+}
+
+func dispatchName(n int) string { return variant{kind: dispatchVariant, n: uint32(n)}.name() }
+
+// dispatchSize returns the n of dispatchName, 0 for another name.
+func dispatchSize(chain string) int {
+	v, ok := parseVariant(chain)
+	if !ok || v != (variant{kind: dispatchVariant, n: v.n}) {
+		return 0
+	}
+	return int(v.n)
+}
+
+// newRuleset returns the structure for a kernel that repeats lookups itself.
+func newRuleset(f family, layout Layout, settings *dataplane.Settings) ruleset {
+	options := Options{Layout: layout, KernelRelease: "6.18.0"}.withDefaults()
+	return options.ruleset(f, settings)
+}

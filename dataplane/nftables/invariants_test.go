@@ -19,7 +19,7 @@ type overseer struct {
 	clock  *clock
 	grace  time.Duration
 	// current are the numbers of buckets that verdicts draw from.
-	current map[dataplane.VIP]int
+	current map[drawing]int
 	// drawn says until when a lookup of a VIP may be under way that draws from
 	// that number of buckets.
 	drawn map[drawn]time.Time
@@ -28,8 +28,8 @@ type overseer struct {
 }
 
 type drawn struct {
-	vip dataplane.VIP
-	n   int
+	drawing
+	n int
 }
 
 func oversee(fake *Fake, layout Layout, clock *clock, grace time.Duration) *overseer {
@@ -39,21 +39,29 @@ func oversee(fake *Fake, layout Layout, clock *clock, grace time.Duration) *over
 	return o
 }
 
-// published returns the buckets and rows of each VIP in a table of the fake.
-func published(table *fakeTable, layout Layout) (sizes map[dataplane.VIP]int, rows map[dataplane.VIP]map[uint32]bool) {
-	sizes, rows = make(map[dataplane.VIP]int), make(map[dataplane.VIP]map[uint32]bool)
+// drawing is a frontend in one scope.
+type drawing struct {
+	family dataplane.Family
+	vip    dataplane.VIP
+	in     scope
+}
+
+// published returns the buckets and rows of each frontend in a table of the fake.
+func published(table *fakeTable, layout Layout) (sizes map[drawing]int, rows map[drawing]map[uint32]bool) {
+	sizes, rows = make(map[drawing]int), make(map[drawing]map[uint32]bool)
 	for name, set := range table.sets {
 		for _, e := range set.elements {
-			switch {
-			case name == serviceIPs:
-				vip, _ := parseVIP(table.family, e.key)
-				sizes[vip], _ = dispatchSize(strings.TrimPrefix(e.verdict, "goto "))
-			case strings.HasPrefix(name, markedEndpoints):
-				vip, bucket, _, _ := layout.parseRow(table.family, e)
-				if rows[vip] == nil {
-					rows[vip] = make(map[uint32]bool)
+			switch v, ok := parseVariant(chainOf(e.verdict)); {
+			case ok && v.kind == dispatchVariant:
+				vip, _ := parseVIP(table.family, e.set, e.key)
+				sizes[drawing{table.family.id, vip, v.scope}] = int(v.n)
+			case strings.HasPrefix(name, endpointsMap), strings.HasPrefix(name, nodePortEndpointsMap):
+				vip, in, bucket, _, _ := layout.parseRow(table.family, e)
+				d := drawing{table.family.id, vip, in}
+				if rows[d] == nil {
+					rows[d] = make(map[uint32]bool)
 				}
-				rows[vip][bucket] = true
+				rows[d][bucket] = true
 			}
 		}
 	}
@@ -63,26 +71,26 @@ func published(table *fakeTable, layout Layout) (sizes map[dataplane.VIP]int, ro
 func (o *overseer) look(c Commit) {
 	sizes, rows := published(o.fake.tables[c.Family], o.layout)
 	until := o.clock.now().Add(o.grace)
-	for vip, n := range o.current {
-		if dataplane.FamilyOf(vip.Addr) == c.Family {
-			o.drawn[drawn{vip, n}] = until
-			delete(o.current, vip)
+	for d, n := range o.current {
+		if d.family == c.Family {
+			o.drawn[drawn{d, n}] = until
+			delete(o.current, d)
 		}
 	}
-	for vip, n := range sizes {
-		o.current[vip] = n
-		o.drawn[drawn{vip, n}] = until
+	for d, n := range sizes {
+		o.current[d] = n
+		o.drawn[drawn{d, n}] = until
 	}
 	for d, until := range o.drawn {
 		if !until.After(o.clock.now()) {
 			delete(o.drawn, d)
 			continue
 		}
-		if dataplane.FamilyOf(d.vip.Addr) != c.Family {
+		if d.family != c.Family {
 			continue
 		}
 		for bucket := range uint32(d.n) {
-			if !rows[d.vip][bucket] {
+			if !rows[d.drawing][bucket] {
 				o.violations = append(o.violations, fmt.Sprintf("transaction %d: %s: no row for bucket %d of %d", c.Number, d.vip, bucket, d.n))
 			}
 		}
@@ -91,5 +99,5 @@ func (o *overseer) look(c Commit) {
 
 // forget is for tables that were taken away.
 func (o *overseer) forget() {
-	o.current, o.drawn = make(map[dataplane.VIP]int), make(map[drawn]time.Time)
+	o.current, o.drawn = make(map[drawing]int), make(map[drawn]time.Time)
 }

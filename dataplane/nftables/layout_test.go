@@ -6,8 +6,6 @@ package nftables
 import (
 	"strings"
 	"testing"
-
-	"github.com/veridict/veridict/dataplane"
 )
 
 func TestParseLayout(t *testing.T) {
@@ -20,22 +18,6 @@ func TestParseLayout(t *testing.T) {
 		_, err := ParseLayout(name)
 		if err == nil || !strings.Contains(err.Error(), "markfree") {
 			t.Errorf("layout %q: %v, want an error that names the layouts", name, err)
-		}
-	}
-}
-
-func TestDispatchSize(t *testing.T) {
-	for _, n := range []int{1, 2, 16, 17, dataplane.MaxBuckets} {
-		if got, ok := dispatchSize(dispatchName(n)); !ok || got != n {
-			t.Errorf("size of %s: %d, %t", dispatchName(n), got, ok)
-		}
-	}
-	for _, name := range []string{
-		"", "cluster-", "cluster-0", "cluster--1", "cluster-01", "cluster-1x", "cluster- 1", "cluster-+1",
-		"cluster-ips-check", "local-1", "cluster-99999999999999999999",
-	} {
-		if n, ok := dispatchSize(name); ok {
-			t.Errorf("%q is a dispatch chain of %d endpoints", name, n)
 		}
 	}
 }

@@ -127,25 +127,100 @@ func (h *history) update(rt *rapid.T) {
 			update.Removed = append(update.Removed, key)
 			continue
 		}
-		update.Changed = append(update.Changed, dataplane.ServicePort{Key: key, Endpoints: drawEndpoints(rt, key.Family)})
+		update.Changed = append(update.Changed, drawServicePort(rt, key))
 	}
-	taken := make(map[dataplane.VIP]bool)
+	taken := make(map[claim]bool)
 	for _, sp := range next {
-		taken[sp.VIP()] = true
+		for _, vip := range sp.VIPs() {
+			taken[claim{sp.Key.Family, vip}] = true
+		}
 	}
 	for i := range update.Changed {
 		sp := &update.Changed[i]
 		for _, vip := range rapid.Permutation(propertyVIPs(sp.Key)).Draw(rt, "VIPs") {
-			if !taken[vip] {
+			if !taken[claim{sp.Key.Family, vip}] {
 				sp.ClusterIP, sp.Port = vip.Addr, vip.Port
-				taken[vip] = true
 				break
 			}
+		}
+		dropTaken(sp, taken)
+		for _, vip := range sp.VIPs() {
+			taken[claim{sp.Key.Family, vip}] = true
 		}
 		next[sp.Key] = *sp
 	}
 	h.state.ServicePorts = next
 	h.sync(rt, update)
+}
+
+// claim is a frontend: a NodePort has no address to tell its family.
+type claim struct {
+	family dataplane.Family
+	vip    dataplane.VIP
+}
+
+// dropTaken takes away the external frontends that others have.
+func dropTaken(sp *dataplane.ServicePort, taken map[claim]bool) {
+	if sp.External == nil {
+		return
+	}
+	e := *sp.External
+	free := func(addr netip.Addr) bool {
+		vip := dataplane.VIP{Addr: addr, Protocol: sp.Key.Protocol, Port: sp.Port}
+		return !taken[claim{sp.Key.Family, vip}] && addr != sp.ClusterIP
+	}
+	e.IPs = slices.DeleteFunc(slices.Clone(e.IPs), func(a netip.Addr) bool { return !free(a) })
+	e.Guarded = slices.DeleteFunc(slices.Clone(e.Guarded), func(a netip.Addr) bool { return !free(a) })
+	if taken[claim{sp.Key.Family, dataplane.VIP{Protocol: sp.Key.Protocol, Port: e.NodePort}}] {
+		e.NodePort = 0
+	}
+	sp.External = &e
+	if len(e.Guarded) == 0 {
+		e.SourceRanges = nil
+	}
+	if len(e.IPs) == 0 && e.NodePort == 0 {
+		sp.External = nil
+	}
+}
+
+// drawServicePort draws all but the cluster IP and the port.
+func drawServicePort(rt *rapid.T, key dataplane.ServicePortKey) dataplane.ServicePort {
+	sp := dataplane.ServicePort{
+		Key: key, Endpoints: drawEndpoints(rt, key.Family),
+		InternalLocal:   rapid.Bool().Draw(rt, "internal local"),
+		Algorithm:       rapid.SampledFrom([]dataplane.Algorithm{dataplane.Random, dataplane.Random, dataplane.SourceHash}).Draw(rt, "algorithm"),
+		AffinitySeconds: rapid.SampledFrom([]uint32{0, 0, 10, 10800}).Draw(rt, "affinity"),
+	}
+	if rapid.Bool().Draw(rt, "external") {
+		sp.External = drawExternal(rt, key)
+	}
+	if sp.InternalLocal || sp.External != nil && sp.External.Local {
+		for _, ep := range sp.Endpoints {
+			if ep.Local {
+				sp.LocalEndpoints = append(sp.LocalEndpoints, ep)
+			}
+		}
+	}
+	return sp
+}
+
+func drawExternal(rt *rapid.T, key dataplane.ServicePortKey) *dataplane.External {
+	e := &dataplane.External{
+		Local:    rapid.Bool().Draw(rt, "external local"),
+		NodePort: rapid.SampledFrom([]uint16{0, 30080, 30081}).Draw(rt, "node port"),
+	}
+	for _, vip := range propertyVIPs(key)[2:] {
+		if !slices.Contains(e.IPs, vip.Addr) && rapid.Bool().Draw(rt, "external IP") {
+			e.IPs = append(e.IPs, vip.Addr)
+		}
+	}
+	if len(e.IPs) > 0 && rapid.Bool().Draw(rt, "guarded") {
+		e.Guarded = e.IPs[:1]
+		for _, bits := range rapid.SliceOfN(rapid.IntRange(1, 32), 1, 3).Draw(rt, "source ranges") {
+			e.SourceRanges = append(e.SourceRanges, netip.PrefixFrom(e.IPs[0], bits))
+		}
+	}
+	return e
 }
 
 // propertyKeys are three names for each family and protocol.
@@ -167,7 +242,7 @@ func propertyKeys() []dataplane.ServicePortKey {
 // ServicePorts to compete for them.
 func propertyVIPs(key dataplane.ServicePortKey) []dataplane.VIP {
 	var vips []dataplane.VIP
-	for _, host := range []byte{1, 2} {
+	for _, host := range []byte{1, 2, 3} {
 		addr := netip.AddrFrom4([4]byte{172, 30, 0, host})
 		if key.Family == dataplane.IPv6 {
 			addr = netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x30, 15: host})
@@ -188,7 +263,8 @@ func drawEndpoints(rt *rapid.T, family dataplane.Family) []dataplane.Endpoint {
 		if family == dataplane.IPv6 {
 			addr = netip.AddrFrom16([16]byte{0: 0xfd, 15: host})
 		}
-		list = append(list, dataplane.Endpoint{Addr: netip.AddrPortFrom(addr, 8080), Local: rapid.Bool().Draw(rt, "local")})
+		list = append(list, dataplane.Endpoint{Addr: netip.AddrPortFrom(addr, 8080), Local: rapid.Bool().Draw(rt, "local"),
+			Weight: rapid.SampledFrom([]uint16{0, 0, 0, 1, 2, 5}).Draw(rt, "weight")})
 	}
 	return list
 }
@@ -201,6 +277,14 @@ func (h *history) settings(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "detector") {
 		settings.LocalDetector.CIDRs = podCIDRs
 	}
+	if rapid.Bool().Draw(rt, "node ports") {
+		settings.NodePortAddresses = []netip.Addr{netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00:2::2")}
+	}
+	if rapid.Bool().Draw(rt, "all addresses") {
+		settings.AllAddresses = []dataplane.Family{dataplane.IPv6}
+		settings.NodePortAddresses = slices.DeleteFunc(settings.NodePortAddresses, netip.Addr.Is6)
+	}
+	settings.Localhost = rapid.SampledFrom([]dataplane.LocalhostNodePorts{0, 1, 2}).Draw(rt, "localhost")
 	h.state.Settings = settings
 	h.sync(rt, dataplane.Update{Settings: &settings})
 }
@@ -274,17 +358,22 @@ func (h *history) compareCounts(rt *rapid.T) {
 	frontends, users := 0, 0
 	for _, t := range h.syncer.tables {
 		frontends += len(t.frontends)
-		for _, state := range t.dispatch {
+		for _, state := range t.chains {
 			users += state.users
 		}
 		for _, sp := range ofFamily(sorted(h.state), t.family) {
-			if len(sp.Endpoints) > 0 {
-				users--
+			for _, vip := range sp.VIPs() {
+				frontends--
+				for _, e := range t.frontends[vip].spec.elements(vip) {
+					if isVariant(chainOf(e.verdict)) {
+						users--
+					}
+				}
 			}
 		}
 	}
-	if frontends != len(h.state.ServicePorts) || users != 0 {
-		rt.Fatalf("memory has %d frontends for %d ServicePorts, and %d users of dispatch chains too many", frontends, len(h.state.ServicePorts), users)
+	if frontends != 0 || users != 0 {
+		rt.Fatalf("memory has %d frontends and %d users of chains too many", frontends, users)
 	}
 }
 

@@ -183,7 +183,7 @@ func anotherHook(tx *knftables.Transaction) {
 
 func anotherShape(tx *knftables.Transaction) {
 	tx.Add(&knftables.Table{})
-	tx.Add(&knftables.Map{Name: serviceIPs, TypeOf: "meta l4proto : verdict"})
+	tx.Add(&knftables.Map{Name: byKey(serviceMap, false), TypeOf: "meta l4proto : verdict"})
 }
 
 // Another layout is taken over without a moment in which connections fail.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -222,8 +223,12 @@ func TestSettingsTouchOnlyTheirChains(t *testing.T) {
 	if report.ElementsSent != 0 || report.Transactions != 2 {
 		t.Errorf("%d elements in %d transactions, want none in 2", report.ElementsSent, report.Transactions)
 	}
+	depends := []string{
+		"masquerade-cluster-ips", "masquerade-short-circuit", "external-local", "nodeport-external-local",
+		"external-local-pins", "nodeport-external-local-pins",
+	}
 	for name, list := range handles() {
-		if changed := before[name] != list; changed != (name == "masquerade-cluster-ips") {
+		if changed := before[name] != list; changed != slices.Contains(depends, name) {
 			t.Errorf("chain %s: rewritten: %t", name, changed)
 		}
 	}
@@ -283,7 +288,7 @@ func TestVIPsPassOn(t *testing.T) {
 					look(c)
 					sizes, _ := published(r.fake.tables[dataplane.IPv4], MarkFree)
 					for _, text := range tc.stays {
-						if sizes[vipOf(text)] == 0 {
+						if sizes[drawing{dataplane.IPv4, vipOf(text), clusterScope}] == 0 {
 							t.Errorf("transaction %d: %s has no verdict", c.Number, text)
 						}
 					}

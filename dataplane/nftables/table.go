@@ -60,6 +60,20 @@ func (f *frontend) elements(vip dataplane.VIP) []element {
 	return f.spec.elements(vip)
 }
 
+// drawn returns the number of buckets of the scope that verdicts draw from.
+func (f *frontend) drawn(in scope) int {
+	if f.found == nil {
+		return int(f.spec.buckets[in])
+	}
+	n := uint32(0)
+	for _, e := range f.found {
+		if v, ok := parseVariant(chainOf(e.verdict)); ok && v.kind == dispatchVariant && v.scope == in {
+			n = max(n, v.n)
+		}
+	}
+	return int(n)
+}
+
 // trim is an appointment to remove the surplus rows of a VIP.
 type trim struct {
 	vip dataplane.VIP
@@ -290,7 +304,7 @@ func (t *table) planPublish(p *plan, tr *transition) {
 }
 
 // surplus says whether there are rows that no bucket is drawn for.
-func (f *frontend) surplus(in scope) bool { return len(f.slots[in]) > int(f.spec.buckets[in]) }
+func (f *frontend) surplus(in scope) bool { return len(f.slots[in]) > f.drawn(in) }
 
 // planElements takes the elements of a VIP from old to want. Both are few.
 func (t *table) planElements(p *plan, vip dataplane.VIP, old, want []element) {
@@ -400,7 +414,7 @@ func (t *table) planTrim(p *plan, vip dataplane.VIP, limit int) (done bool) {
 	f := t.frontend(p, vip)
 	done = true
 	for in := range scopes {
-		changes := f.slots[in].surplus(int(f.spec.buckets[in]))
+		changes := f.slots[in].surplus(f.drawn(in))
 		if room := limit - len(p.ops); len(changes) > room {
 			done = false
 			changes = changes[len(changes)-max(room, 0):]
