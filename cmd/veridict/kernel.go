@@ -44,7 +44,7 @@ func (k *kernel) close() {
 
 // kernelOptions needs no check of the layout: config.Load knows the same two.
 func kernelOptions(cfg config.Config, logger *slog.Logger) nftables.Options {
-	return nftables.Options{Layout: nftables.Layout(cfg.Layout), Logger: logger}
+	return nftables.Options{Layout: nftables.Layout(cfg.Layout), Logger: logger, MaxPins: cfg.MaxPins}
 }
 
 // watch sends when somebody else has changed our tables, until ctx is done.
@@ -56,6 +56,16 @@ func (k *kernel) watch(ctx context.Context, drift chan<- struct{}) error {
 		default:
 		}
 	})
+}
+
+// keepPins removes pins of session affinity that are no longer allowed, until ctx is
+// done.
+func (k *kernel) keepPins(ctx context.Context) error { return k.syncer.KeepPins(ctx) }
+
+// sweepPins does so once.
+func (k *kernel) sweepPins(ctx context.Context) error {
+	_, err := k.syncer.Sweep(ctx)
+	return err
 }
 
 func renderState(w io.Writer, cfg config.Config, logger *slog.Logger, state dataplane.State) error {

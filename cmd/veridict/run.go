@@ -57,9 +57,10 @@ exit status is 0 even so: the rest is served.`,
 		}
 		defer kernel.close()
 		if *once {
-			return runOnce(ctx, cmd.OutOrStdout(), output.value, control.Options{
+			err := runOnce(ctx, cmd.OutOrStdout(), output.value, control.Options{
 				Config: cfg, Source: src, Syncer: kernel, Logger: logger,
 			})
+			return errors.Join(err, kernel.sweepPins(ctx))
 		}
 		return follow(ctx, cfg, src, kernel, logger)
 	}
@@ -74,6 +75,7 @@ func follow(ctx context.Context, cfg config.Config, src *source.Dir, kernel *ker
 	})
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return kernel.watch(groupCtx, drift) })
+	group.Go(func() error { return kernel.keepPins(groupCtx) })
 	group.Go(func() error { return controller.Run(groupCtx) })
 	err := group.Wait()
 	if ctx.Err() != nil {
