@@ -170,7 +170,7 @@ func TestResetHealsDamage(t *testing.T) {
 	for name, damage := range map[string]string{
 		"nothing":            ``,
 		"foreign chain":      `add chain ip veridict old; add rule ip veridict old drop; insert rule ip veridict services ip daddr 10.96.0.10 goto old`,
-		"foreign base chain": `add chain ip veridict pins { type nat hook postrouting priority 90; }; add chain ip veridict old; add rule ip veridict pins jump old; add rule ip6 veridict services drop`,
+		"foreign base chain": `add chain ip veridict foreign { type nat hook postrouting priority 90; }; add chain ip veridict old; add rule ip veridict foreign jump old; add rule ip6 veridict services drop`,
 		"foreign set":        `add set ip veridict old { type ipv4_addr; }; add chain ip veridict uses; add rule ip veridict uses ip saddr @old drop`,
 		"foreign map": `add map ip veridict affinity-tcp { typeof ip saddr . ip daddr . tcp dport : ip daddr . tcp dport; flags dynamic,timeout; }
 			add chain ip veridict affinity; add rule ip veridict affinity meta l4proto tcp dnat ip addr . port to ip saddr . ip daddr . tcp dport map @affinity-tcp`,
