@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"sync"
+	"time"
+)
+
+// Proxy knows since when a change has been waiting for the kernel.
+type Proxy struct {
+	timeout time.Duration
+	now     func() time.Time
+
+	mu sync.Mutex
+	// queued is when the oldest change came that is not programmed yet, zero if
+	// there is none.
+	queued time.Time
+}
+
+// NewProxy returns a healthy proxy. It is unhealthy while a change waits for longer
+// than timeout, which kube-proxy takes to be two sync periods. now is time.Now if
+// nil.
+func NewProxy(timeout time.Duration, now func() time.Time) *Proxy {
+	if now == nil {
+		now = time.Now
+	}
+	return &Proxy{timeout: timeout, now: now}
+}
+
+// Queued notes that there is a change to program.
+func (p *Proxy) Queued() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.queued.IsZero() {
+		p.queued = p.now()
+	}
+}
+
+// Updated notes that the kernel is as it should be with all changes queued before
+// since.
+func (p *Proxy) Updated(since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.queued.After(since) {
+		p.queued = time.Time{}
+	}
+}
+
+// Healthy says whether no change has waited for too long.
+func (p *Proxy) Healthy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queued.IsZero() || p.now().Sub(p.queued) < p.timeout
+}
