@@ -79,6 +79,9 @@ func newTracker(cfg config.Config) *tracker.Tracker {
 		LocalDetector: cfg.LocalDetector,
 		NodeCIDR:      cfg.NodeCIDR,
 		MasqueradeAll: cfg.MasqueradeAll,
+		NodeIPs:       cfg.NodeIPs,
+		NodePorts:     tracker.NodePorts(cfg.NodePorts),
+		Localhost:     cfg.Localhost,
 	})
 }
 

@@ -44,7 +44,7 @@ func (k *kernel) close() {
 
 // kernelOptions needs no check of the layout: config.Load knows the same two.
 func kernelOptions(cfg config.Config, logger *slog.Logger) nftables.Options {
-	return nftables.Options{Layout: nftables.Layout(cfg.Layout), Logger: logger}
+	return nftables.Options{Layout: nftables.Layout(cfg.Layout), Logger: logger, MaxPins: cfg.MaxPins}
 }
 
 // watch sends when somebody else has changed our tables, until ctx is done.

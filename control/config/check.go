@@ -43,6 +43,7 @@ func setDefaults(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguratio
 	if own.Layout == "" {
 		own.Layout = LayoutMarkFree
 	}
+	setNetworkDefaults(in, own)
 }
 
 // checker collects mistakes.
@@ -82,6 +83,7 @@ func check(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguration) (Co
 		c.add("nftables.minSyncPeriod", "%s is greater than nftables.syncPeriod, %s", config.MinSyncPeriod, config.SyncPeriod)
 	}
 	c.setDetector(&config, in)
+	c.setNetwork(&config, in, own)
 	return config, c.mistakes
 }
 

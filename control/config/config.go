@@ -4,6 +4,7 @@
 package config
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -24,6 +25,15 @@ type Config struct {
 	NodeCIDR      bool
 	// MasqueradeAll masquerades all traffic to cluster IPs.
 	MasqueradeAll bool
+	// NodeIPs stand for the addresses of the Node object, if there are any.
+	NodeIPs   []netip.Addr
+	NodePorts NodePorts
+	// Localhost says what becomes of NodePorts on loopback addresses.
+	Localhost dataplane.LocalhostNodePorts
+	Conntrack Conntrack
+	// MaxPins is how many clients of Services with session affinity are
+	// remembered, for each protocol and IP family.
+	MaxPins int
 }
 
 // Layout names a kernel layout.

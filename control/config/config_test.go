@@ -43,11 +43,16 @@ func load(t *testing.T, file string, args ...string) (config.Config, []string, e
 func defaults(change func(*config.Config)) config.Config {
 	c := config.Config{
 		NodeName: "host.example", Layout: config.LayoutMarkFree, MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second,
+		NodePorts: config.NodePorts{Primary: true}, Conntrack: defaultConntrack(), MaxPins: 262144,
 	}
 	if change != nil {
 		change(&c)
 	}
 	return c
+}
+
+func defaultConntrack() config.Conntrack {
+	return config.Conntrack{MaxPerCore: 32768, Min: 131072, TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour}
 }
 
 func TestLoad(t *testing.T) {
@@ -66,10 +71,10 @@ func TestLoad(t *testing.T) {
 				"--node-name=N1", "--hostname-override=other", "--cluster-cidr=10.0.0.0/8,fd00::/64", "--masquerade-all",
 				"--iptables-min-sync-period=2s", "--iptables-sync-period=1m", "--layout=ctmark", "--proxy-mode=nftables",
 			},
-			want: config.Config{
-				NodeName: "n1", Layout: config.LayoutCTMark, MinSyncPeriod: 2 * time.Second, SyncPeriod: time.Minute,
-				LocalDetector: dataplane.LocalDetector{CIDRs: []netip.Prefix{v4, v6}}, MasqueradeAll: true,
-			},
+			want: defaults(func(c *config.Config) {
+				c.NodeName, c.Layout, c.MinSyncPeriod, c.SyncPeriod = "n1", config.LayoutCTMark, 2*time.Second, time.Minute
+				c.LocalDetector, c.MasqueradeAll = dataplane.LocalDetector{CIDRs: []netip.Prefix{v4, v6}}, true
+			}),
 		},
 		{
 			name: "bridge by flags", args: []string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"},

@@ -23,6 +23,13 @@ type veridictConfiguration struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Layout     Layout `json:"layout,omitempty"`
+	// LocalhostNodePorts has NodePorts answer on loopback addresses that
+	// nodePortAddresses names, and rejects them on others.
+	LocalhostNodePorts bool `json:"localhostNodePorts,omitempty"`
+	Affinity           struct {
+		// MaxPins is the size of each map of session affinity.
+		MaxPins *int `json:"maxPins,omitempty"`
+	} `json:"affinity,omitzero"`
 }
 
 const (

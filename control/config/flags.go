@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
@@ -28,6 +29,53 @@ type Flags struct {
 	masqueradeAll    bool
 	syncPeriod       time.Duration
 	minSyncPeriod    time.Duration
+	network          networkFlags
+}
+
+// networkFlags are those about addresses and connection tracking.
+type networkFlags struct {
+	nodePortAddresses  []string
+	bindAddress        string
+	localhostNodePorts bool
+	maxPerCore, min    int32
+
+	tcpEstablished, tcpCloseWait time.Duration
+	tcpBeLiberal                 bool
+	udp, udpStream               time.Duration
+}
+
+func (f *networkFlags) add(set *pflag.FlagSet) {
+	set.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil,
+		"which addresses take NodePorts: `CIDRs`, primary, localhost or all (default primary)")
+	set.StringVar(&f.bindAddress, "bind-address", "", "`IP` of the node (default that of the Node object)")
+	set.BoolVar(&f.localhostNodePorts, "localhost-nodeports", false,
+		"answer TCP NodePorts on the loopback addresses of --nodeport-addresses, reject all others there")
+	set.Int32Var(&f.maxPerCore, "conntrack-max-per-core", defaultMaxPerCore, "tracked connections per CPU, 0 leaves the limit as it is")
+	set.Int32Var(&f.min, "conntrack-min", defaultMinConntrack, "least limit of tracked connections")
+	set.DurationVar(&f.tcpEstablished, "conntrack-tcp-timeout-established", defaultTCPEstablished, "timeout of idle TCP connections, 0 leaves it as it is")
+	set.DurationVar(&f.tcpCloseWait, "conntrack-tcp-timeout-close-wait", defaultTCPCloseWait, "timeout of TCP connections in CLOSE_WAIT, 0 leaves it as it is")
+	set.BoolVar(&f.tcpBeLiberal, "conntrack-tcp-be-liberal", false, "take TCP packets outside the window for valid")
+	set.DurationVar(&f.udp, "conntrack-udp-timeout", 0, "timeout of UDP flows without an answer, 0 leaves it as it is")
+	set.DurationVar(&f.udpStream, "conntrack-udp-timeout-stream", 0, "timeout of UDP flows, 0 leaves it as it is")
+}
+
+// fill puts the flags into the form of a file.
+func (f *networkFlags) fill(in *kubeproxy.KubeProxyConfiguration) {
+	in.NodePortAddresses, in.BindAddress = f.nodePortAddresses, f.bindAddress
+	in.Conntrack = kubeproxy.KubeProxyConntrackConfiguration{
+		MaxPerCore: &f.maxPerCore, Min: &f.min, TCPBeLiberal: f.tcpBeLiberal,
+		TCPEstablishedTimeout: &metav1.Duration{Duration: f.tcpEstablished},
+		TCPCloseWaitTimeout:   &metav1.Duration{Duration: f.tcpCloseWait},
+		UDPTimeout:            metav1.Duration{Duration: f.udp},
+		UDPStreamTimeout:      metav1.Duration{Duration: f.udpStream},
+	}
+}
+
+func networkFlagNames() []string {
+	return []string{
+		"nodeport-addresses", "bind-address", "conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
+		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
+	}
 }
 
 // AddFlags adds the flags to a set. Those that kube-proxy has carry its names.
@@ -47,6 +95,7 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
 	set.DurationVar(&f.syncPeriod, "iptables-sync-period", defaultSyncPeriod, "longest pause before a failed sync is tried again")
 	set.DurationVar(&f.minSyncPeriod, "iptables-min-sync-period", defaultMinSyncPeriod, "least pause between two syncs")
+	f.network.add(set)
 	return f
 }
 
@@ -86,6 +135,7 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 	if f.layout != "" {
 		own.Layout = Layout(f.layout)
 	}
+	own.LocalhostNodePorts = own.LocalhostNodePorts || f.network.localhostNodePorts
 	if strings.TrimSpace(in.HostnameOverride) == "" {
 		name, err := hostname()
 		if err != nil {
@@ -104,7 +154,7 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 // isFileFlag says whether a flag stands for a field of the file and counts only
 // without one. All other flags always count.
 func isFileFlag(name string) bool {
-	return slices.Contains([]string{
+	return slices.Contains(networkFlagNames(), name) || slices.Contains([]string{
 		"proxy-mode", "cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix",
 		"masquerade-all", "iptables-sync-period", "iptables-min-sync-period",
 	}, name)
@@ -121,5 +171,6 @@ func (f *Flags) kubeProxy() kubeproxy.KubeProxyConfiguration {
 	in.NFTables.MasqueradeAll = f.masqueradeAll
 	in.NFTables.SyncPeriod.Duration = f.syncPeriod
 	in.NFTables.MinSyncPeriod.Duration = f.minSyncPeriod
+	f.network.fill(&in)
 	return in
 }

@@ -23,8 +23,8 @@ type Node struct {
 	Zone string
 	// PodCIDRs is spec.podCIDRs in its order.
 	PodCIDRs []netip.Prefix
-	// Addresses are the node's IP addresses in the order of its status;
-	// names are left out.
+	// Addresses are the node's internal IP addresses in the order of its status,
+	// then the external ones; names are left out.
 	Addresses []netip.Addr
 }
 
@@ -38,6 +38,18 @@ func (n *Node) Equal(other Object) bool {
 		slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.Addresses, o.Addresses)
 }
 
+// HostIPs returns the node's IPs, the first of each family: its primary one first.
+// Which addresses are internal is known from their order.
+func (n *Node) HostIPs() []netip.Addr {
+	var ips []netip.Addr
+	for _, addr := range n.Addresses {
+		if len(ips) == 0 || len(ips) == 1 && dataplane.FamilyOf(ips[0]) != dataplane.FamilyOf(addr) {
+			ips = append(ips, addr)
+		}
+	}
+	return ips
+}
+
 // FromNode converts a Node.
 func FromNode(in *v1.Node) (*Node, []Problem) {
 	out := &Node{Name: in.Name, Labels: maps.Clone(in.Labels), Zone: in.Labels[v1.LabelTopologyZone]}
@@ -47,16 +59,18 @@ func FromNode(in *v1.Node) (*Node, []Problem) {
 		cidrs, field = []string{in.Spec.PodCIDR}, "spec.podCIDR"
 	}
 	out.PodCIDRs = parsePrefixes(cidrs, field, &p)
-	for i, address := range in.Status.Addresses {
-		if address.Type != v1.NodeInternalIP && address.Type != v1.NodeExternalIP {
-			continue
+	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for i, address := range in.Status.Addresses {
+			if address.Type != kind {
+				continue
+			}
+			addr, err := ParseAddr(address.Address)
+			if err != nil {
+				p.add(fmt.Sprintf("status.addresses[%d].address", i), "%v", err)
+				continue
+			}
+			out.Addresses = append(out.Addresses, addr)
 		}
-		addr, err := ParseAddr(address.Address)
-		if err != nil {
-			p.add(fmt.Sprintf("status.addresses[%d].address", i), "%v", err)
-			continue
-		}
-		out.Addresses = append(out.Addresses, addr)
 	}
 	return out, p.list
 }

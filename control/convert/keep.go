@@ -54,6 +54,32 @@ func (s *Service) keep(before *Service, mistakes []Problem) *Service {
 			}
 		}
 	}
+	out.Traffic = s.Traffic.keep(before.Traffic, mistakes)
+	return &out
+}
+
+// keep returns the traffic with the addresses and ranges of before that mistakes
+// would take away.
+func (t *Traffic) keep(before *Traffic, mistakes []Problem) *Traffic {
+	if before == nil {
+		return t
+	}
+	out := Traffic{}
+	if t != nil {
+		out = *t
+	}
+	if concern(mistakes, "spec.externalIPs") {
+		out.ExternalIPs = sortedOnce(slices.Concat(out.ExternalIPs, before.ExternalIPs))
+	}
+	if concern(mistakes, "status.loadBalancer") {
+		out.LoadBalancerIPs = sortedOnce(slices.Concat(out.LoadBalancerIPs, before.LoadBalancerIPs))
+	}
+	if concern(mistakes, "spec.loadBalancerSourceRanges") && len(out.SourceRanges) == 0 {
+		out.SourceRanges = before.SourceRanges
+	}
+	if out.isZero() {
+		return nil
+	}
 	return &out
 }
 

@@ -30,6 +30,8 @@ type Service struct {
 	// Ports have distinct names per protocol and distinct numbers per
 	// protocol.
 	Ports []Port
+	// Traffic is nil for a Service that asks for nothing of it.
+	Traffic *Traffic
 }
 
 // Port is one port of a Service or of an EndpointSlice.
@@ -37,6 +39,8 @@ type Port struct {
 	Name     string
 	Protocol dataplane.Protocol
 	Port     uint16
+	// NodePort is 0 where there is none, and in EndpointSlices.
+	NodePort uint16
 }
 
 // Key is part of [Object].
@@ -46,7 +50,7 @@ func (s *Service) Key() Key { return Key{KindService, s.Name} }
 func (s *Service) Equal(other Object) bool {
 	o, ok := other.(*Service)
 	return ok && s.Name == o.Name && s.Created == o.Created && s.IPv4 == o.IPv4 && s.IPv6 == o.IPv6 &&
-		slices.Equal(s.Ports, o.Ports)
+		slices.Equal(s.Ports, o.Ports) && s.Traffic.equal(o.Traffic)
 }
 
 // ClusterIP returns the cluster IP of a family, the zero Addr if there is none.
@@ -69,8 +73,9 @@ func FromService(in *v1.Service) (*Service, []Problem) {
 	p := problems{object: out.Key().String()}
 	out.setClusterIPs(&in.Spec, &p)
 	for i := range in.Spec.Ports {
-		out.addPort(&in.Spec.Ports[i], fmt.Sprintf("spec.ports[%d]", i), &p)
+		out.addPort(&in.Spec.Ports[i], in.Spec.Type, fmt.Sprintf("spec.ports[%d]", i), &p)
 	}
+	out.setTraffic(in, &p)
 	return out, p.list
 }
 
@@ -129,10 +134,17 @@ func (s *Service) setClusterIP(text string, want v1.IPFamily, field string, p *p
 	*slot = addr
 }
 
-func (s *Service) addPort(in *v1.ServicePort, field string, p *problems) {
+func (s *Service) addPort(in *v1.ServicePort, kind v1.ServiceType, field string, p *problems) {
 	port, ok := newPort(in.Name, string(in.Protocol), in.Port, field, p)
 	if !ok {
 		return
+	}
+	if kind == v1.ServiceTypeNodePort || kind == v1.ServiceTypeLoadBalancer {
+		if in.NodePort < 0 || in.NodePort > 65535 {
+			p.add(field+".nodePort", "%d is not a port number (1 to 65535)", in.NodePort)
+		} else {
+			port.NodePort = uint16(in.NodePort)
+		}
 	}
 	for _, other := range s.Ports {
 		if !port.clashes(other) {

@@ -23,12 +23,16 @@ type Slice struct {
 	Family    dataplane.Family
 	Ports     []Port
 	Endpoints []Endpoint
+	// Weight is that of all endpoints, 0 where none is given.
+	Weight uint16
 }
 
 // Endpoint is one address of an EndpointSlice, with all ports of the slice.
 type Endpoint struct {
 	Addr netip.Addr
 	Conditions
+	// Zone is empty where it is not known.
+	Zone string
 	// Hints is nil for an endpoint without any.
 	Hints *Hints
 }
@@ -52,12 +56,12 @@ func (s *Slice) Key() Key { return Key{KindEndpointSlice, s.Name} }
 // Equal is part of [Object].
 func (s *Slice) Equal(other Object) bool {
 	o, ok := other.(*Slice)
-	return ok && s.Name == o.Name && s.Service == o.Service && s.Family == o.Family &&
+	return ok && s.Name == o.Name && s.Service == o.Service && s.Family == o.Family && s.Weight == o.Weight &&
 		slices.Equal(s.Ports, o.Ports) && slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.equal)
 }
 
 func (e Endpoint) equal(o Endpoint) bool {
-	return e.Addr == o.Addr && e.Conditions == o.Conditions && e.Hints.equal(o.Hints)
+	return e.Addr == o.Addr && e.Conditions == o.Conditions && e.Zone == o.Zone && e.Hints.equal(o.Hints)
 }
 
 func (h *Hints) equal(o *Hints) bool {
@@ -93,6 +97,7 @@ func FromEndpointSlice(in *discoveryv1.EndpointSlice, nodeName string) (*Slice, 
 	out.Service = intern(service)
 	out.setPorts(in.Ports, &p)
 	out.setEndpoints(in.Endpoints, nodeName, &p)
+	out.setWeight(in.Annotations, &p)
 	return out, p.list
 }
 
@@ -113,6 +118,18 @@ func (s *Slice) setPorts(in []discoveryv1.EndpointPort, p *problems) {
 	}
 }
 
+func (s *Slice) setWeight(annotations map[string]string, p *problems) {
+	text, given := annotations[AnnotationWeight]
+	if !given {
+		return
+	}
+	weight, ok := parseWeight(text)
+	if !ok {
+		p.add(annotationField(AnnotationWeight), "%q is not a weight (1 to %d); it is ignored", text, maxWeight)
+	}
+	s.Weight = weight
+}
+
 func (s *Slice) setEndpoints(in []discoveryv1.Endpoint, nodeName string, p *problems) {
 	s.Endpoints = make([]Endpoint, 0, len(in))
 	for i := range in {
@@ -130,6 +147,7 @@ func (s *Slice) setEndpoints(in []discoveryv1.Endpoint, nodeName string, p *prob
 				Terminating: value(conditions.Terminating, false),
 				Local:       nodeName != "" && value(in[i].NodeName, "") == nodeName,
 			},
+			Zone:  intern(value(in[i].Zone, "")),
 			Hints: newHints(in[i].Hints),
 		})
 	}

@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 				want = append(want, dataplane.Endpoint{Addr: in[i].Addr, Local: in[i].Local})
 			}
 			same := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
-			if diff := cmp.Diff(want, topology.Cluster(in), same); diff != "" {
+			if diff := cmp.Diff(want, topology.Cluster(in, topology.Node{}), same); diff != "" {
 				t.Errorf("Cluster (-want +got):\n%s", diff)
 			}
 		})

@@ -6,75 +6,94 @@ package tracker
 import (
 	"cmp"
 	"iter"
+	"net/netip"
 	"slices"
 
 	"github.com/veridict/veridict/control/convert"
 	"github.com/veridict/veridict/dataplane"
 )
 
-// claims knows which Service has which VIP. Nearly always there is one
+// frontend is a VIP of one family. A NodePort has no address to tell it.
+type frontend struct {
+	family dataplane.Family
+	vip    dataplane.VIP
+}
+
+// claims knows which Service has which frontend. Nearly always there is one
 // claimant, so only the others are kept in lists.
 type claims struct {
-	holder  map[dataplane.VIP]*service
-	waiting map[dataplane.VIP][]*service // in order of precedence
+	holder  map[frontend]*service
+	waiting map[frontend][]*service // in order of precedence
 }
 
 func newClaims() claims {
-	return claims{holder: map[dataplane.VIP]*service{}, waiting: map[dataplane.VIP][]*service{}}
+	return claims{holder: map[frontend]*service{}, waiting: map[frontend][]*service{}}
 }
 
-// claim enters all VIPs of the Service and returns other Services that lost
+// claim enters all frontends of the Service and returns other Services that lost
 // one to it, and those whose report names such a loser.
 func (c *claims) claim(svc *service) []*service {
 	var lost []*service
-	for vip := range svc.vips() {
-		holder := c.holder[vip]
+	for f := range svc.frontends() {
+		holder := c.holder[f]
 		switch {
+		case holder == svc:
+			// A load balancer's address may be an external IP, too.
 		case holder == nil:
-			c.holder[vip] = svc
-		case precedes(svc, holder) < 0:
-			c.holder[vip] = svc
-			c.wait(vip, holder)
-			lost = append(lost, c.waiting[vip]...)
+			c.holder[f] = svc
+		case precedes(f, svc, holder) < 0:
+			c.holder[f] = svc
+			c.wait(f, holder)
+			lost = append(lost, c.waiting[f]...)
 		default:
-			c.wait(vip, svc)
+			c.wait(f, svc)
 		}
 	}
 	return lost
 }
 
-func (c *claims) wait(vip dataplane.VIP, svc *service) {
-	list := c.waiting[vip]
-	at, _ := slices.BinarySearchFunc(list, svc, precedes)
-	c.waiting[vip] = slices.Insert(list, at, svc)
+func (c *claims) wait(f frontend, svc *service) {
+	list := c.waiting[f]
+	at, found := slices.BinarySearchFunc(list, svc, func(a, b *service) int { return precedes(f, a, b) })
+	if !found {
+		c.waiting[f] = slices.Insert(list, at, svc)
+	}
 }
 
-// release gives up all VIPs of the Service and returns those that take one
+// release gives up all frontends of the Service and returns those that take one
 // over, and those whose report names the Service.
 func (c *claims) release(svc *service) []*service {
 	var affected []*service
-	for vip := range svc.vips() {
-		list := c.waiting[vip]
-		if c.holder[vip] != svc {
+	for f := range svc.frontends() {
+		list := c.waiting[f]
+		if c.holder[f] != svc {
 			list = slices.DeleteFunc(list, func(s *service) bool { return s == svc })
 		} else if len(list) == 0 {
-			delete(c.holder, vip)
+			delete(c.holder, f)
 		} else {
 			affected = append(affected, list...)
-			c.holder[vip] = list[0]
+			c.holder[f] = list[0]
 			list = list[1:]
 		}
 		if len(list) == 0 {
-			delete(c.waiting, vip)
+			delete(c.waiting, f)
 		} else {
-			c.waiting[vip] = list
+			c.waiting[f] = list
 		}
 	}
 	return affected
 }
 
-// precedes orders Services that want the same VIP: the older one first.
-func precedes(a, b *service) int {
+// precedes orders Services that want the same frontend: one whose cluster IP it is
+// first, since the API server has given it that and anybody may write external IPs
+// (CVE-2020-8554), then the older one.
+func precedes(f frontend, a, b *service) int {
+	if x, y := a.isClusterIP(f), b.isClusterIP(f); x != y {
+		if x {
+			return -1
+		}
+		return 1
+	}
 	youngest := func(created int64) bool { return created == 0 }
 	if x, y := youngest(a.object.Created), youngest(b.object.Created); x != y {
 		if x {
@@ -85,15 +104,43 @@ func precedes(a, b *service) int {
 	return cmp.Or(cmp.Compare(a.object.Created, b.object.Created), a.name.Compare(b.name))
 }
 
-// vips yields the VIPs that the Service asks for.
-func (s *service) vips() iter.Seq[dataplane.VIP] {
-	return func(yield func(dataplane.VIP) bool) {
+func (s *service) isClusterIP(f frontend) bool {
+	return !f.vip.IsNodePort() && s.object.ClusterIP(f.family) == f.vip.Addr
+}
+
+// frontends yields what the Service asks for; an address that stands in two of its
+// lists twice.
+func (s *service) frontends() iter.Seq[frontend] {
+	return func(yield func(frontend) bool) {
 		for family, port := range s.wanted() {
-			if !yield(s.vip(family, port)) {
+			vip := s.vip(family, port)
+			if !yield(frontend{family, vip}) {
+				return
+			}
+			for _, addr := range s.externalIPs(family) {
+				vip.Addr = addr
+				if !yield(frontend{family, vip}) {
+					return
+				}
+			}
+			if port.NodePort != 0 && !yield(frontend{family, dataplane.VIP{Protocol: port.Protocol, Port: port.NodePort}}) {
 				return
 			}
 		}
 	}
+}
+
+// externalIPs returns the addresses of a family besides the cluster IP, sorted, each
+// once.
+func (s *service) externalIPs(family dataplane.Family) []netip.Addr {
+	t := s.object.Traffic
+	if t == nil || len(t.ExternalIPs)+len(t.LoadBalancerIPs) == 0 {
+		return nil
+	}
+	list := slices.Concat(convert.OfFamily(t.ExternalIPs, family), convert.OfFamily(t.LoadBalancerIPs, family))
+	slices.SortFunc(list, netip.Addr.Compare)
+	own := s.object.ClusterIP(family)
+	return slices.DeleteFunc(slices.Compact(list), func(a netip.Addr) bool { return a == own })
 }
 
 func (s *service) vip(family dataplane.Family, port convert.Port) dataplane.VIP {

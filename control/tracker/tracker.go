@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/control/topology"
 	"github.com/veridict/veridict/dataplane"
 )
 
@@ -22,6 +23,21 @@ type Options struct {
 	NodeCIDR bool
 	// MasqueradeAll masquerades all traffic to cluster IPs.
 	MasqueradeAll bool
+	// NodeIPs are used instead of the Node object's addresses, if there are any.
+	NodeIPs []netip.Addr
+	// NodePorts says which of the node's addresses take NodePorts.
+	NodePorts NodePorts
+	// Localhost says what becomes of NodePorts on loopback addresses.
+	Localhost dataplane.LocalhostNodePorts
+}
+
+// NodePorts says which of the node's addresses take NodePorts.
+type NodePorts struct {
+	// Primary are the node's IPs.
+	Primary bool
+	// CIDRs are the ranges that the node's other addresses are taken from. A range
+	// that holds every address stands for all that there will ever be.
+	CIDRs []netip.Prefix
 }
 
 // Tracker turns changes of objects into changes of the dataplane.
@@ -40,6 +56,15 @@ type Tracker struct {
 	// before holds what the last Take left behind for each ServicePort that
 	// was touched since, nil for one that was not there.
 	before map[dataplane.ServicePortKey]*dataplane.ServicePort
+	// hinted are the Services with slices that have hints.
+	hinted map[*service]struct{}
+	// guarded are the Services with source ranges.
+	guarded map[*service]struct{}
+	// checks are the healthCheckNodePorts; checked counts changes.
+	checks  map[convert.Name]HealthCheck
+	checked int
+	// hostAddresses are those of the node's interfaces.
+	hostAddresses []netip.Addr
 	// settingsBefore is nil unless the settings were touched.
 	settingsBefore *dataplane.Settings
 }
@@ -69,6 +94,9 @@ func New(o Options) *Tracker {
 		problems: map[*service][]convert.Problem{},
 		cidrs:    map[string]*convert.ServiceCIDR{},
 		before:   map[dataplane.ServicePortKey]*dataplane.ServicePort{},
+		hinted:   map[*service]struct{}{},
+		guarded:  map[*service]struct{}{},
+		checks:   map[convert.Name]HealthCheck{},
 	}
 	t.settings = t.makeSettings()
 	// Whoever takes an update first has never seen any settings.
@@ -90,7 +118,7 @@ func (t *Tracker) Apply(changes []convert.Change) {
 			t.setSlice(change.Key.Name, object, change.Origin, touched)
 		case convert.KindNode:
 			if change.Key.Name.Name == t.o.NodeName {
-				t.node, _ = change.Object.(*convert.Node)
+				t.setNode(change, touched)
 				settings = true
 			}
 		case convert.KindServiceCIDR:
@@ -264,8 +292,49 @@ func (t *Tracker) recomputeSettings() {
 	t.settings = want
 }
 
+// setNode takes this node's object. Where it is decides which endpoints hints are
+// for, and its IPs are let through source ranges that hold one of them.
+func (t *Tracker) setNode(change convert.Change, touched map[*service]struct{}) {
+	before, ips := t.here(), t.nodeIPs()
+	t.node, _ = change.Object.(*convert.Node)
+	if t.here() != before {
+		maps.Copy(touched, t.hinted)
+	}
+	if !slices.Equal(t.nodeIPs(), ips) {
+		maps.Copy(touched, t.guarded)
+	}
+}
+
+// here returns where this proxy runs.
+func (t *Tracker) here() topology.Node {
+	node := topology.Node{Name: t.o.NodeName}
+	if t.node != nil {
+		node.Zone = t.node.Zone
+	}
+	return node
+}
+
+// nodeIPs returns the node's IPs, at most one per family.
+func (t *Tracker) nodeIPs() []netip.Addr {
+	if len(t.o.NodeIPs) > 0 {
+		return t.o.NodeIPs
+	}
+	if t.node == nil {
+		return nil
+	}
+	return t.node.HostIPs()
+}
+
+// SetHostAddresses takes the addresses of the node's interfaces.
+func (t *Tracker) SetHostAddresses(addrs []netip.Addr) {
+	t.hostAddresses = addrs
+	t.recomputeSettings()
+}
+
 func (t *Tracker) makeSettings() dataplane.Settings {
-	settings := dataplane.Settings{LocalDetector: t.o.LocalDetector, MasqueradeAll: t.o.MasqueradeAll}
+	settings := dataplane.Settings{
+		LocalDetector: t.o.LocalDetector, MasqueradeAll: t.o.MasqueradeAll, Localhost: t.o.Localhost,
+	}
 	if t.o.NodeCIDR && t.node != nil {
 		settings.LocalDetector.CIDRs = convert.FirstPerFamily(t.node.PodCIDRs)
 	}
@@ -274,5 +343,45 @@ func (t *Tracker) makeSettings() dataplane.Settings {
 	}
 	slices.SortFunc(settings.ServiceCIDRs, netip.Prefix.Compare)
 	settings.ServiceCIDRs = slices.Compact(settings.ServiceCIDRs)
+	t.setNodePorts(&settings)
 	return settings
+}
+
+// setNodePorts fills in which addresses take NodePorts. A family that nothing is
+// said about takes them on all, as kube-proxy has it.
+func (t *Tracker) setNodePorts(settings *dataplane.Settings) {
+	for _, family := range []dataplane.Family{dataplane.IPv4, dataplane.IPv6} {
+		addrs, all, said := t.nodePortsOf(family)
+		if all || !said {
+			settings.AllAddresses = append(settings.AllAddresses, family)
+			continue
+		}
+		settings.NodePortAddresses = append(settings.NodePortAddresses, addrs...)
+	}
+	slices.SortFunc(settings.NodePortAddresses, netip.Addr.Compare)
+	settings.NodePortAddresses = slices.Compact(settings.NodePortAddresses)
+}
+
+func (t *Tracker) nodePortsOf(family dataplane.Family) (addrs []netip.Addr, all, said bool) {
+	var cidrs []netip.Prefix
+	for _, cidr := range t.o.NodePorts.CIDRs {
+		if dataplane.FamilyOf(cidr.Addr()) == family {
+			cidrs = append(cidrs, cidr)
+			all = all || cidr.Bits() == 0
+		}
+	}
+	said = len(cidrs) > 0
+	if t.o.NodePorts.Primary {
+		// Until the node's IPs are known there are none, rather than all.
+		said = said || len(t.nodeIPs()) == 0
+		for _, addr := range convert.OfFamily(t.nodeIPs(), family) {
+			addrs, said = append(addrs, addr), true
+		}
+	}
+	for _, addr := range convert.OfFamily(t.hostAddresses, family) {
+		if !addr.IsLoopback() && slices.ContainsFunc(cidrs, func(c netip.Prefix) bool { return c.Contains(addr) }) {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, all, said
 }

@@ -282,7 +282,7 @@ func TestTooManyEndpoints(t *testing.T) {
 func TestTakeLeavesOutWhatReturned(t *testing.T) {
 	t.Parallel()
 	web, web2 := service("web", "172.30.0.1", port("http", 80)), service("web2", "172.30.0.2", port("http", 80))
-	tr := tracker.New(tracker.Options{})
+	tr := tracker.New(tracker.Options{NodePorts: tracker.NodePorts{Primary: true}})
 	tr.Apply(upsert(web))
 	if u := tr.Take(); len(u.Changed) != 1 || u.Settings != nil {
 		t.Errorf("first update: %+v", u)
@@ -304,7 +304,7 @@ func TestTakeLeavesOutWhatReturned(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	prefix := netip.MustParsePrefix
-	tr := tracker.New(tracker.Options{NodeName: "me", NodeCIDR: true, MasqueradeAll: true})
+	tr := tracker.New(tracker.Options{NodeName: "me", NodeCIDR: true, MasqueradeAll: true, NodePorts: tracker.NodePorts{Primary: true}})
 	tr.Apply(upsert(
 		&convert.Node{Name: "other", PodCIDRs: []netip.Prefix{prefix("10.1.0.0/16")}},
 		&convert.ServiceCIDR{Name: "b", CIDRs: []netip.Prefix{prefix("172.31.0.0/16"), prefix("fd00::/112")}},
