@@ -6,6 +6,7 @@ package control
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/control/health"
 	"github.com/veridict/veridict/control/source"
 	"github.com/veridict/veridict/control/tracker"
 	"github.com/veridict/veridict/dataplane"
@@ -27,6 +29,23 @@ type Source interface {
 	Run(ctx context.Context, handle source.Handler) error
 }
 
+// Host is the node.
+type Host interface {
+	// Addresses returns those of all interfaces.
+	Addresses() ([]netip.Addr, error)
+	// Watch calls handle with the addresses now and whenever they change, until
+	// ctx is done.
+	Watch(ctx context.Context, handle func([]netip.Addr)) error
+}
+
+// HealthChecks answer load balancers.
+type HealthChecks interface {
+	// Sync replaces the checks, by "namespace/name" of the Service.
+	Sync(checks map[string]health.Check)
+	// SetAddresses says where to listen: on all addresses if there are none.
+	SetAddresses(addresses []netip.Addr)
+}
+
 // Options are what a [Controller] is made of.
 type Options struct {
 	Config config.Config
@@ -35,6 +54,13 @@ type Options struct {
 	Logger *slog.Logger
 	// Clock is the system's clock if nil.
 	Clock runner.Clock
+	// Host tells the addresses of the node's interfaces. Nil if there are none to
+	// know.
+	Host Host
+	// Checks answers on the healthCheckNodePorts of what is programmed, if set.
+	Checks HealthChecks
+	// Health is told when changes come and when they are programmed, if set.
+	Health *health.Proxy
 	// Drift receives when somebody else has changed the dataplane. It may be
 	// nil.
 	Drift <-chan struct{}
@@ -53,6 +79,8 @@ type Controller struct {
 	synced   bool
 	// reset says that the next call must hand over the whole state.
 	reset bool
+	// checked is the version of the health checks that were handed over.
+	checked int
 
 	// due belongs to the goroutine that syncs.
 	due time.Time
@@ -88,11 +116,49 @@ func newTracker(cfg config.Config) *tracker.Tracker {
 // Run follows the source until ctx is done, and then leaves the dataplane as it
 // is. The error is the cause of ctx, or the source's.
 func (c *Controller) Run(ctx context.Context) error {
+	if err := c.loadHostAddresses(); err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.o.Source.Run(ctx, c.handle) })
 	group.Go(func() error { return c.runner.Loop(ctx) })
 	group.Go(func() error { return c.followDrift(ctx) })
+	if c.o.Host != nil {
+		group.Go(func() error { return c.o.Host.Watch(ctx, c.setHostAddresses) })
+	}
 	return group.Wait()
+}
+
+// loadHostAddresses has the first sync know them: it would take NodePorts away
+// otherwise.
+func (c *Controller) loadHostAddresses() error {
+	if c.o.Host == nil {
+		return nil
+	}
+	addrs, err := c.o.Host.Addresses()
+	if err != nil {
+		return err
+	}
+	c.setHostAddresses(addrs)
+	return nil
+}
+
+// setHostAddresses takes the addresses of the node's interfaces.
+func (c *Controller) setHostAddresses(addrs []netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tracker.SetHostAddresses(addrs)
+	if c.synced && c.tracker.Touched() {
+		c.queued()
+	}
+}
+
+// queued has a sync happen.
+func (c *Controller) queued() {
+	if c.o.Health != nil {
+		c.o.Health.Queued()
+	}
+	c.runner.Trigger()
 }
 
 // handle takes a batch of the source.
@@ -109,7 +175,9 @@ func (c *Controller) handle(batch source.Batch) {
 	}
 	// A run without work would delay the next one that has some.
 	if !c.synced || c.tracker.Touched() {
-		c.runner.Trigger()
+		c.queued()
+	} else {
+		c.publishChecks()
 	}
 	c.synced = true
 }
@@ -139,6 +207,8 @@ func (c *Controller) followDrift(ctx context.Context) error {
 
 // work is what one sync has to hand over.
 type work struct {
+	// at is when the work was taken: it has all that was queued until then.
+	at     time.Time
 	reset  bool
 	state  dataplane.State
 	update dataplane.Update
@@ -153,11 +223,11 @@ func (c *Controller) take() (work, bool) {
 	}
 	if c.reset {
 		c.reset = false
-		return work{reset: true, state: c.tracker.TakeState()}, true
+		return work{at: c.o.Clock.Now(), reset: true, state: c.tracker.TakeState()}, true
 	}
 	update := c.tracker.Take()
 	housekeeping := !c.due.IsZero() && !c.o.Clock.Now().Before(c.due)
-	return work{update: update}, housekeeping || !update.Empty()
+	return work{at: c.o.Clock.Now(), update: update}, housekeeping || !update.Empty()
 }
 
 // sync is one run of the runner.
@@ -188,6 +258,10 @@ func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, er
 		return report, err
 	}
 	c.due = report.Due
+	if c.o.Health != nil {
+		c.o.Health.Updated(w.at)
+	}
+	c.publishChecks()
 	c.problems.setRejected(report.Rejected)
 	level := slog.LevelInfo
 	if !w.reset && w.update.Empty() {
@@ -197,6 +271,27 @@ func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, er
 		"servicePorts", report.Programmed.ServicePorts, "endpoints", report.Programmed.Endpoints,
 		"elements", report.ElementsSent, "ms", c.o.Clock.Now().Sub(start).Milliseconds())
 	return report, nil
+}
+
+// publishChecks hands over what has changed of the health checks.
+func (c *Controller) publishChecks() {
+	if c.o.Checks == nil {
+		return
+	}
+	settings := c.tracker.Settings()
+	addresses := settings.NodePortAddresses
+	if len(settings.AllAddresses) > 0 {
+		addresses = nil
+	}
+	c.o.Checks.SetAddresses(addresses)
+	if version := c.tracker.HealthChecksVersion(); c.checked != version {
+		c.checked = version
+		checks := make(map[string]health.Check)
+		for name, check := range c.tracker.HealthChecks() {
+			checks[name.String()] = health.Check(check)
+		}
+		c.o.Checks.Sync(checks)
+	}
 }
 
 // call hands the work to the Syncer and lets go of the state, which is large.

@@ -369,7 +369,7 @@ func TestLoad(t *testing.T) {
 	src.batches <- source.Batch{
 		Changes: []convert.Change{service("a", "172.30.0.1"), service("b", "172.30.0.1")}, Problems: []convert.Problem{{Message: "x"}}, Synced: true,
 	}
-	state, problems, err := control.Load(t.Context(), src, config.Config{MasqueradeAll: true})
+	state, problems, err := control.Load(t.Context(), src, config.Config{MasqueradeAll: true}, nil)
 	if err != nil || names(state.ServicePorts) != "a" || !state.Settings.MasqueradeAll || len(problems) != 2 {
 		t.Errorf("Load: %+v, %v, %v", state, problems, err)
 	}

@@ -6,6 +6,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/veridict/veridict/control/config"
@@ -33,6 +34,9 @@ const (
 
 // RunOnce programs what the source holds now and returns.
 func (c *Controller) RunOnce(ctx context.Context) (Result, error) {
+	if err := c.loadHostAddresses(); err != nil {
+		return Result{}, err
+	}
 	if err := c.o.Source.Load(ctx, c.handle); err != nil {
 		return Result{}, err
 	}
@@ -72,8 +76,11 @@ func (c *Controller) tidy(ctx context.Context) error {
 
 // Load returns the state that a source asks for, and what is wrong with its
 // objects, without programming anything.
-func Load(ctx context.Context, src Source, cfg config.Config) (dataplane.State, []convert.Problem, error) {
+//
+// hostAddresses are those of the node's interfaces.
+func Load(ctx context.Context, src Source, cfg config.Config, hostAddresses []netip.Addr) (dataplane.State, []convert.Problem, error) {
 	t := newTracker(cfg)
+	t.SetHostAddresses(hostAddresses)
 	var problems []convert.Problem
 	err := src.Load(ctx, func(batch source.Batch) {
 		t.Apply(batch.Changes)

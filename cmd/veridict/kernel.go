@@ -10,6 +10,7 @@ import (
 
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/dataplane"
+	"github.com/veridict/veridict/dataplane/conntrack"
 	"github.com/veridict/veridict/dataplane/nftables"
 )
 
@@ -32,7 +33,9 @@ func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*k
 		_ = lock.Close()
 		return nil, err
 	}
-	return &kernel{Syncer: syncer, syncer: syncer, lock: lock}, nil
+	return &kernel{
+		Syncer: conntrack.New(syncer, conntrack.Options{Logger: logger}), syncer: syncer, lock: lock,
+	}, nil
 }
 
 // close leaves what is programmed in place.

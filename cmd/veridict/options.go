@@ -57,7 +57,11 @@ func (o *manifestOptions) loadState(ctx context.Context, logger *slog.Logger) (c
 	if err != nil {
 		return config.Config{}, dataplane.State{}, err
 	}
-	state, problems, err := control.Load(ctx, src, cfg)
+	addrs, err := nodeHost{}.Addresses()
+	if err != nil {
+		return config.Config{}, dataplane.State{}, err
+	}
+	state, problems, err := control.Load(ctx, src, cfg, addrs)
 	if err != nil {
 		return config.Config{}, dataplane.State{}, err
 	}

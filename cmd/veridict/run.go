@@ -20,6 +20,7 @@ import (
 	"github.com/veridict/veridict/control"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/control/health"
 	"github.com/veridict/veridict/control/source"
 )
 
@@ -56,9 +57,10 @@ exit status is 0 even so: the rest is served.`,
 			return err
 		}
 		defer kernel.close()
+		setConntrack(cfg, logger)
 		if *once {
 			err := runOnce(ctx, cmd.OutOrStdout(), output.value, control.Options{
-				Config: cfg, Source: src, Syncer: kernel, Logger: logger,
+				Config: cfg, Source: src, Syncer: kernel, Logger: logger, Host: nodeHost{},
 			})
 			return errors.Join(err, kernel.sweepPins(ctx))
 		}
@@ -67,15 +69,30 @@ exit status is 0 even so: the rest is served.`,
 	return cmd
 }
 
+// unhealthySyncs is after how many sync periods a waiting change is unhealthy.
+const unhealthySyncs = 2
+
+func newProxyHealth(cfg config.Config) *health.Proxy {
+	return health.NewProxy(unhealthySyncs*cfg.SyncPeriod, nil)
+}
+
+func newHealthServer(proxy *health.Proxy, logger *slog.Logger) *health.Server {
+	return health.NewServer(health.Options{Healthy: proxy.Healthy, Logger: logger})
+}
+
 // follow runs until a signal comes, which is no error.
 func follow(ctx context.Context, cfg config.Config, src *source.Dir, kernel *kernel, logger *slog.Logger) error {
 	drift := make(chan struct{}, 1)
+	proxy := newProxyHealth(cfg)
+	checks := newHealthServer(proxy, logger)
 	controller := control.New(control.Options{
-		Config: cfg, Source: src, Syncer: kernel, Logger: logger, Drift: drift,
+		Config: cfg, Source: src, Syncer: kernel, Logger: logger, Drift: drift, Host: nodeHost{},
+		Health: proxy, Checks: checks,
 	})
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return kernel.watch(groupCtx, drift) })
 	group.Go(func() error { return kernel.keepPins(groupCtx) })
+	group.Go(func() error { return checks.Run(groupCtx) })
 	group.Go(func() error { return controller.Run(groupCtx) })
 	err := group.Wait()
 	if ctx.Err() != nil {

@@ -122,7 +122,9 @@ nodePortAddresses: [primary]
 oomScoreAdj: null
 winkernel: {enableDSR: false}
 `,
-			want: defaults(func(c *config.Config) { c.MasqueradeAll, c.MinSyncPeriod = true, 10*time.Millisecond }),
+			want: defaults(func(c *config.Config) {
+				c.MasqueradeAll, c.MinSyncPeriod, c.Conntrack = true, 10*time.Millisecond, config.Conntrack{}
+			}),
 		},
 		{
 			name: "what kubeadm writes",

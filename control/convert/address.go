@@ -35,6 +35,9 @@ func ParsePrefix(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		addr, bits, _ := strings.Cut(s, "/")
+		if trimmed := strings.TrimLeft(bits, "0"); trimmed != "" {
+			bits = trimmed
+		}
 		prefix, err = netip.ParsePrefix(trimZeros(addr) + "/" + bits)
 	}
 	if err != nil {

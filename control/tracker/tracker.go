@@ -140,6 +140,9 @@ func (t *Tracker) Apply(changes []convert.Change) {
 // HasNode says whether this node's object is known.
 func (t *Tracker) HasNode() bool { return t.node != nil }
 
+// Settings returns the settings of State.
+func (t *Tracker) Settings() dataplane.Settings { return t.settings }
+
 // State returns everything that should be programmed. The caller may keep it.
 func (t *Tracker) State() dataplane.State {
 	return dataplane.State{Settings: t.settings, ServicePorts: maps.Clone(t.ports)}
