@@ -4,7 +4,9 @@
 package nfttest
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -49,30 +51,40 @@ func (p *parser) key() (field, error) {
 }
 
 func (p *parser) field() (field, error) {
+	addr := func(get func(*packet) netip.Addr) (field, error) {
+		return func(pkt *packet) (string, bool) { return get(pkt).String(), true }, nil
+	}
+	port := func(get func(*packet) uint16) (field, error) {
+		return func(pkt *packet) (string, bool) { return strconv.Itoa(int(get(pkt))), true }, nil
+	}
+	dest := func(pkt *packet) uint16 { return pkt.port }
 	switch {
-	case p.take(p.ip + " saddr"):
-		return func(pkt *packet) (string, bool) { return pkt.source.String(), true }, nil
-	case p.take(p.ip + " daddr"):
-		return func(pkt *packet) (string, bool) { return pkt.dest.String(), true }, nil
+	case p.take(p.ip + " saddr"), p.take("ct original " + p.ip + " saddr"):
+		return addr(func(pkt *packet) netip.Addr { return pkt.source })
+	case p.take(p.ip + " daddr"), p.take("ct reply " + p.ip + " saddr"):
+		return addr(func(pkt *packet) netip.Addr { return pkt.dest })
 	case p.take("ct original " + p.ip + " daddr"):
-		return func(pkt *packet) (string, bool) { return pkt.original.String(), true }, nil
+		return addr(func(pkt *packet) netip.Addr { return pkt.original.Addr() })
+	case p.take("th dport"), p.take("ct reply proto-src"):
+		return port(dest)
+	case p.take("ct original proto-dst"):
+		return port(func(pkt *packet) uint16 { return pkt.original.Port() })
 	case p.take("meta l4proto"):
 		return func(pkt *packet) (string, bool) { return pkt.protocol, true }, nil
-	case p.take("th dport"):
-		return destPort, nil
 	case p.take("ct mark"):
 		return func(pkt *packet) (string, bool) { return pkt.mark, true }, nil
 	case p.take("iifname"):
 		return func(pkt *packet) (string, bool) { return pkt.in, true }, nil
-	case p.take("numgen random mod"):
-		return p.numgen()
+	case p.take("numgen random"), p.take("jhash " + p.ip + " saddr"):
+		return p.number(func(pkt *packet, n int) int { return pkt.draw(n) })
+	case p.take("numgen inc mod 1"):
+		// The one way to write a constant into a key.
+		offset, _, err := p.option("offset")
+		return func(*packet) (string, bool) { return strconv.Itoa(offset), true }, err
 	}
 	for _, protocol := range protocols() {
 		if p.take(protocol + " dport") {
-			return func(pkt *packet) (string, bool) {
-				port, _ := destPort(pkt)
-				return port, pkt.protocol == protocol
-			}, nil
+			return func(pkt *packet) (string, bool) { return strconv.Itoa(int(pkt.port)), pkt.protocol == protocol }, nil
 		}
 	}
 	if p.end() {
@@ -81,16 +93,35 @@ func (p *parser) field() (field, error) {
 	return nil, fmt.Errorf("unknown words %q", strings.Join(p.words[p.pos:], " "))
 }
 
-func destPort(pkt *packet) (string, bool) { return strconv.Itoa(int(pkt.port)), true }
-
-func (p *parser) numgen() (field, error) {
-	word, err := p.word()
+// number reads "mod N", a seed and an offset, and draws a number with those. A hash
+// is one draw: which, is nothing to rely on.
+func (p *parser) number(draw func(pkt *packet, n int) int) (field, error) {
+	n, given, err := p.option("mod")
+	if err != nil || !given || n < 1 {
+		return nil, fmt.Errorf("a number modulo %d: %w", n, errors.Join(err, errors.New("want 1 or more")))
+	}
+	if _, _, err := p.option("seed"); err != nil {
+		return nil, err
+	}
+	offset, _, err := p.option("offset")
 	if err != nil {
 		return nil, err
 	}
-	n, err := strconv.Atoi(word)
-	if err != nil || n < 1 {
-		return nil, fmt.Errorf("numgen modulo %q", word)
+	return func(pkt *packet) (string, bool) { return strconv.Itoa(offset + draw(pkt, n)), true }, nil
+}
+
+// option reads a word and the number behind it, if they are next.
+func (p *parser) option(name string) (n int, given bool, err error) {
+	if !p.take(name) {
+		return 0, false, nil
 	}
-	return func(pkt *packet) (string, bool) { return strconv.Itoa(pkt.draw(n)), true }, nil
+	word, err := p.word()
+	if err != nil {
+		return 0, true, err
+	}
+	number, err := strconv.ParseInt(word, 0, 64)
+	if err != nil {
+		return 0, true, fmt.Errorf("%s: %w", name, err)
+	}
+	return int(number), true, nil
 }

@@ -32,10 +32,16 @@ const (
 
 // index is a table made ready for lookups.
 type index struct {
-	ip       string
-	chains   map[string][]rule
-	bases    []baseChain
-	elements map[string]map[string]string
+	ip     string
+	chains map[string][]rule
+	bases  []baseChain
+	sets   map[string]*set
+	// local are the node's addresses.
+	local []netip.Addr
+}
+
+func (x *index) isLocal(addr netip.Addr) bool {
+	return addr.IsLoopback() || slices.Contains(x.local, addr)
 }
 
 type baseChain struct {
@@ -43,8 +49,8 @@ type baseChain struct {
 	priority   int
 }
 
-func newIndex(table *knftables.FakeTable) (*index, error) {
-	x := &index{chains: make(map[string][]rule), elements: make(map[string]map[string]string)}
+func newIndex(table *knftables.FakeTable, local []netip.Addr) (*index, error) {
+	x := &index{chains: make(map[string][]rule), sets: make(map[string]*set), local: local}
 	x.readSets(table)
 	for name, chain := range table.Chains {
 		x.chains[name] = nil
@@ -78,10 +84,7 @@ func newIndex(table *knftables.FakeTable) (*index, error) {
 
 func (x *index) readSets(table *knftables.FakeTable) {
 	read := func(name string, elements []*knftables.Element) {
-		x.elements[name] = make(map[string]string, len(elements))
-		for _, e := range elements {
-			x.elements[name][strings.Join(e.Key, separator)] = strings.Join(e.Value, separator)
-		}
+		x.sets[name] = newSet(name, elements)
 	}
 	for name, set := range table.Sets {
 		read(name, set.Elements)
@@ -105,16 +108,13 @@ func (x *index) hasChain(name string) bool {
 }
 
 // pass takes a packet through all hooks on its way.
-func (x *index) pass(pkt *packet, toNode bool) (Outcome, error) {
-	first, rest := "prerouting", []string{"forward", "postrouting"}
+func (x *index) pass(pkt *packet) (Outcome, error) {
+	first := "prerouting"
 	if pkt.in == "" {
-		first, rest = "output", rest[1:]
+		first = "output"
 	}
 	v, err := x.hook(pkt, first)
-	if pkt.in != "" && toNode && !pkt.translated {
-		rest = []string{"input"}
-	}
-	for _, hook := range rest {
+	for _, hook := range x.way(pkt) {
 		if err != nil || v != accepted {
 			break
 		}
@@ -133,6 +133,22 @@ func (x *index) pass(pkt *packet, toNode bool) (Outcome, error) {
 		outcome.Verdict, outcome.Endpoint = "dnat", netip.AddrPortFrom(pkt.dest, pkt.port)
 	}
 	return outcome, nil
+}
+
+// way returns the hooks behind the first one, by where the packet goes now. What the
+// node sends to itself leaves and comes in again.
+func (x *index) way(pkt *packet) []string {
+	here := pkt.toNode && !pkt.translated || x.isLocal(pkt.dest)
+	switch {
+	case pkt.in == "" && here:
+		return []string{"postrouting", "input"}
+	case pkt.in == "":
+		return []string{"postrouting"}
+	case here:
+		return []string{"input"}
+	default:
+		return []string{"forward", "postrouting"}
+	}
 }
 
 // hook runs the base chains of one hook.

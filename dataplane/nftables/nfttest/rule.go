@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // rule is a rule as a list of what it does from left to right.
@@ -75,6 +76,16 @@ func (p *parser) statement() (statement, error) {
 		return final(rejected), nil
 	case p.take("drop"):
 		return final(dropped), nil
+	case p.take("accept"):
+		return final(accepted), nil
+	case p.take("return"):
+		return final(leave), nil
+	case p.take("fib saddr type local"):
+		return match(func(pkt *packet) bool { return p.table.isLocal(pkt.source) }), nil
+	case p.take("fib daddr type local"):
+		return match(func(pkt *packet) bool { return pkt.toNode || p.table.isLocal(pkt.dest) }), nil
+	case p.take("update"):
+		return p.update()
 	case p.take("masquerade fully-random"):
 		return func(pkt *packet) (verdict, error) { pkt.masquerade = true; return accepted, nil }, nil
 	case p.take("jump"), p.take("goto"):
@@ -142,7 +153,7 @@ func (p *parser) dnat() (statement, error) {
 		if !ok {
 			return mismatch, nil
 		}
-		value, ok := elements[k]
+		value, ok := elements.find(pkt, k)
 		if !ok {
 			return mismatch, nil
 		}
@@ -171,7 +182,7 @@ func (p *parser) lookup() (statement, error) {
 		}
 		return func(pkt *packet) (verdict, error) {
 			k, ok := key(pkt)
-			value, found := elements[k]
+			value, found := elements.find(pkt, k)
 			if !ok || !found {
 				return mismatch, nil
 			}
@@ -186,7 +197,7 @@ func (p *parser) lookup() (statement, error) {
 		}
 		return match(func(pkt *packet) bool {
 			k, ok := key(pkt)
-			_, found := elements[k]
+			_, found := elements.find(pkt, k)
 			return ok && found != negate
 		}), nil
 	}
@@ -213,7 +224,7 @@ func (p *parser) literal(left string) (func(string) bool, error) {
 		}
 		return func(k string) bool { return k == value }, nil
 	case p.ip + " saddr", p.ip + " daddr":
-		prefix, err := netip.ParsePrefix(value)
+		prefix, err := parsePrefix(value)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", left, err)
 		}
@@ -235,16 +246,85 @@ func (p *parser) literal(left string) (func(string) bool, error) {
 	}
 }
 
+// parsePrefix reads a prefix or a single address.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if strings.Contains(text, "/") {
+		return netip.ParsePrefix(text)
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return addr.Prefix(addr.BitLen())
+}
+
 // set reads the name of a set or map and returns its elements.
-func (p *parser) set() (map[string]string, error) {
+func (p *parser) set() (*set, error) {
 	word, err := p.word()
 	if err != nil {
 		return nil, err
 	}
 	name, ok := strings.CutPrefix(word, "@")
-	elements, known := p.table.elements[name]
+	elements, known := p.table.sets[name]
 	if !ok || !known {
 		return nil, fmt.Errorf("unknown set %q", word)
 	}
 	return elements, nil
+}
+
+// update reads the rest of a statement that writes an element.
+func (p *parser) update() (statement, error) {
+	into, err := p.set()
+	if err != nil {
+		return nil, err
+	}
+	if !p.take("{") {
+		return nil, fmt.Errorf("an element should follow update")
+	}
+	key, err := p.key()
+	if err != nil {
+		return nil, err
+	}
+	timeout, err := p.timeout()
+	if err != nil {
+		return nil, err
+	}
+	var value field
+	if p.take(":") {
+		if value, err = p.key(); err != nil {
+			return nil, err
+		}
+	}
+	if !p.take("}") {
+		return nil, fmt.Errorf("the element does not end")
+	}
+	return func(pkt *packet) (verdict, error) {
+		learned := Learned{Set: into.name, Timeout: timeout}
+		var ok bool
+		if learned.Key, ok = key(pkt); !ok {
+			return mismatch, nil
+		}
+		if value != nil {
+			if learned.Value, ok = value(pkt); !ok {
+				return mismatch, nil
+			}
+		}
+		// A value that is there stays.
+		if old, known := into.find(pkt, learned.Key); known {
+			learned.Value = old
+		}
+		pkt.learned = append(pkt.learned, learned)
+		return next, nil
+	}, nil
+}
+
+func (p *parser) timeout() (time.Duration, error) {
+	if !p.take("timeout") {
+		return 0, nil
+	}
+	word, err := p.word()
+	if err != nil {
+		return 0, err
+	}
+	return time.ParseDuration(word)
 }

@@ -60,29 +60,24 @@ func (o Outcome) String() string {
 type Tracer struct{ index *index }
 
 // NewTracer reads the rules of the table. Any word it does not know is an error.
-// Later changes of the table are not seen.
-func NewTracer(table *knftables.FakeTable) (*Tracer, error) {
-	index, err := newIndex(table)
+// Later changes of the table are not seen. local are the addresses of the node;
+// loopback addresses always are.
+func NewTracer(table *knftables.FakeTable, local ...netip.Addr) (*Tracer, error) {
+	index, err := newIndex(table, local)
 	if err != nil {
 		return nil, fmt.Errorf("read table: %w", err)
 	}
 	return &Tracer{index: index}, nil
 }
 
-// Trace returns all that can become of the packet, sorted, each once.
+// Trace returns all that can become of the packet, sorted, each once. What it would
+// write is forgotten.
 func (t *Tracer) Trace(p Packet) ([]Outcome, error) {
-	if p.Source.Is4() != (t.index.ip == "ip") || p.Dest.Addr().Is4() != (t.index.ip == "ip") {
-		return nil, fmt.Errorf("trace %s to %s: the table is of another family", p.Source, p.Dest)
-	}
 	var outcomes []Outcome
 	for draws := new(draws); ; {
-		pkt := &packet{
-			source: p.Source, in: p.In, protocol: p.Protocol.String(), mark: "0",
-			dest: p.Dest.Addr(), port: p.Dest.Port(), original: p.Dest.Addr(), draw: draws.draw,
-		}
-		outcome, err := t.index.pass(pkt, p.ToNode)
+		outcome, _, err := t.Connect(p, draws.draw)
 		if err != nil {
-			return nil, fmt.Errorf("trace %s to %s: %w", p.Source, p.Dest, err)
+			return nil, err
 		}
 		if !slices.Contains(outcomes, outcome) {
 			outcomes = append(outcomes, outcome)
@@ -95,6 +90,23 @@ func (t *Tracer) Trace(p Packet) ([]Outcome, error) {
 		return cmp.Or(a.Endpoint.Compare(b.Endpoint), strings.Compare(a.String(), b.String()))
 	})
 	return outcomes, nil
+}
+
+// Connect returns what becomes of the packet if draw is asked for numbers below n,
+// and what it writes.
+func (t *Tracer) Connect(p Packet, draw func(n int) int) (Outcome, []Learned, error) {
+	if p.Source.Is4() != (t.index.ip == "ip") || p.Dest.Addr().Is4() != (t.index.ip == "ip") {
+		return Outcome{}, nil, fmt.Errorf("trace %s to %s: the table is of another family", p.Source, p.Dest)
+	}
+	pkt := &packet{
+		source: p.Source, in: p.In, protocol: p.Protocol.String(), mark: "0", toNode: p.ToNode,
+		dest: p.Dest.Addr(), port: p.Dest.Port(), original: p.Dest, draw: draw,
+	}
+	outcome, err := t.index.pass(pkt)
+	if err != nil {
+		return Outcome{}, nil, fmt.Errorf("trace %s to %s: %w", p.Source, p.Dest, err)
+	}
+	return outcome, pkt.learned, nil
 }
 
 // draws enumerates the sequences of random numbers that rules can draw.
@@ -126,7 +138,10 @@ func (d *draws) advance() bool {
 
 // packet is a packet on its way.
 type packet struct {
-	source, dest, original netip.Addr
+	source, dest           netip.Addr
+	original               netip.AddrPort
+	toNode                 bool
+	learned                []Learned
 	port                   uint16
 	protocol, in, mark     string
 	translated, masquerade bool
