@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,13 +86,8 @@ func TestConntrack(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			want := fakeFiles{}
-			for path, value := range tc.files {
-				want[path] = value
-			}
-			for path, value := range tc.changed {
-				want[path] = value
-			}
+			want := maps.Clone(tc.files)
+			maps.Copy(want, tc.changed)
 			err := tc.want.Apply(tc.files, tc.cpus, !tc.foreign, slog.New(slog.DiscardHandler))
 			if (err != nil) != (len(tc.mentions) > 0) {
 				t.Errorf("error: %v", err)

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,7 +125,7 @@ func rangeElement(vip dataplane.VIP, r addrRange) element {
 	key := appendVIP(make([]byte, 0, maxKey), vip)
 	return element{
 		set: sourceRanges,
-		key: string(appendAddr(key, r.from)), end: string(appendAddr(key[:len(key):len(key)], r.to)),
+		key: string(appendAddr(key, r.from)), end: string(appendAddr(slices.Clip(key), r.to)),
 	}
 }
 

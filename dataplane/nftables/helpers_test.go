@@ -142,15 +142,6 @@ func rejectElement(vip dataplane.VIP) element {
 
 func dispatchName(n int) string { return variant{kind: dispatchVariant, n: uint32(n)}.name() }
 
-// dispatchSize returns the n of dispatchName, 0 for another name.
-func dispatchSize(chain string) int {
-	v, ok := parseVariant(chain)
-	if !ok || v != (variant{kind: dispatchVariant, n: v.n}) {
-		return 0
-	}
-	return int(v.n)
-}
-
 // newRuleset returns the structure for a kernel that repeats lookups itself.
 func newRuleset(f family, layout Layout, settings *dataplane.Settings) ruleset {
 	options := Options{Layout: layout, KernelRelease: "6.18.0"}.withDefaults()

@@ -28,7 +28,7 @@ func TestMergeRanges(t *testing.T) {
 	}
 	for _, tc := range cases {
 		var prefixes []netip.Prefix
-		for _, text := range strings.Fields(tc.prefixes) {
+		for text := range strings.FieldsSeq(tc.prefixes) {
 			prefixes = append(prefixes, netip.MustParsePrefix(text))
 		}
 		var words []string

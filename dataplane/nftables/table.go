@@ -291,7 +291,7 @@ func (t *table) planPublish(p *plan, tr *transition) {
 			want.claimed, want.local = true, hairpins(tr.to)
 		}
 	}
-	t.planElements(p, tr.vip, f.elements(tr.vip), want.spec.elements(tr.vip))
+	t.planElements(p, f.elements(tr.vip), want.spec.elements(tr.vip))
 	if f.claimed != want.claimed {
 		count(p, t.clusterIPs, tr.vip.Addr, want.claimed, clusterIPElement)
 	}
@@ -307,7 +307,7 @@ func (t *table) planPublish(p *plan, tr *transition) {
 func (f *frontend) surplus(in scope) bool { return len(f.slots[in]) > f.drawn(in) }
 
 // planElements takes the elements of a VIP from old to want. Both are few.
-func (t *table) planElements(p *plan, vip dataplane.VIP, old, want []element) {
+func (t *table) planElements(p *plan, old, want []element) {
 	holds := func(list []element, e element) bool { return slices.Contains(list, e) }
 	for _, e := range old {
 		if !holds(want, e) {
@@ -391,7 +391,7 @@ func (t *table) planOwner(p *plan, vip dataplane.VIP, old, want dataplane.Servic
 	}
 	if want != none && !slices.Contains(t.vips[want], vip) {
 		had := t.vips[want]
-		t.planVIPs(p, want, append(had[:len(had):len(had)], vip))
+		t.planVIPs(p, want, append(slices.Clip(had), vip))
 	}
 }
 
