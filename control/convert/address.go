@@ -4,6 +4,7 @@
 package convert
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -35,8 +36,8 @@ func ParsePrefix(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		addr, bits, _ := strings.Cut(s, "/")
-		if trimmed := strings.TrimLeft(bits, "0"); trimmed != "" {
-			bits = trimmed
+		if trimmed := strings.TrimLeft(bits, "0"); trimmed != bits {
+			bits = cmp.Or(trimmed, "0")
 		}
 		prefix, err = netip.ParsePrefix(trimZeros(addr) + "/" + bits)
 	}

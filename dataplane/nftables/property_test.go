@@ -135,19 +135,26 @@ func (h *history) update(rt *rapid.T) {
 			taken[claim{sp.Key.Family, vip}] = true
 		}
 	}
-	for i := range update.Changed {
-		sp := &update.Changed[i]
+	drawn := update.Changed
+	update.Changed = nil
+	for _, sp := range drawn {
 		for _, vip := range rapid.Permutation(propertyVIPs(sp.Key)).Draw(rt, "VIPs") {
 			if !taken[claim{sp.Key.Family, vip}] {
 				sp.ClusterIP, sp.Port = vip.Addr, vip.Port
 				break
 			}
 		}
-		dropTaken(sp, taken)
+		if sp.Port == 0 {
+			// Others have all of them, as external IPs.
+			update.Removed = append(update.Removed, sp.Key)
+			continue
+		}
+		dropTaken(&sp, taken)
 		for _, vip := range sp.VIPs() {
 			taken[claim{sp.Key.Family, vip}] = true
 		}
-		next[sp.Key] = *sp
+		next[sp.Key] = sp
+		update.Changed = append(update.Changed, sp)
 	}
 	h.state.ServicePorts = next
 	h.sync(rt, update)
