@@ -11,6 +11,7 @@ import (
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/dataplane"
 	"github.com/veridict/veridict/dataplane/conntrack"
+	"github.com/veridict/veridict/dataplane/localhost"
 	"github.com/veridict/veridict/dataplane/nftables"
 )
 
@@ -19,8 +20,9 @@ import (
 // kernel is the dataplane, which this process alone may program.
 type kernel struct {
 	dataplane.Syncer
-	syncer *nftables.Syncer
-	lock   io.Closer
+	syncer  *nftables.Syncer
+	proxies *localhost.Syncer
+	lock    io.Closer
 }
 
 func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*kernel, error) {
@@ -33,14 +35,15 @@ func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*k
 		_ = lock.Close()
 		return nil, err
 	}
-	return &kernel{
-		Syncer: conntrack.New(syncer, conntrack.Options{Logger: logger}), syncer: syncer, lock: lock,
-	}, nil
+	flows := conntrack.New(syncer, conntrack.Options{Logger: logger})
+	proxies := localhost.New(flows, localhost.Options{Logger: logger})
+	return &kernel{Syncer: proxies, syncer: syncer, proxies: proxies, lock: lock}, nil
 }
 
 // close leaves what is programmed in place.
 func (k *kernel) close() {
 	// Only sockets and the lock are given back, and the process ends.
+	_ = k.proxies.Close()
 	_ = k.syncer.Close()
 	_ = k.lock.Close()
 }
