@@ -165,7 +165,8 @@ func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
 	if err := k.open(ctx); err != nil {
 		return err
 	}
-	if err := k.send(f, ops); err != nil {
+	data, n := k.encoder.transaction(f, ops, k.sequence)
+	if err := k.send(data, n); err != nil {
 		// More answers may be on their way; nobody must take them for
 		// answers to the next transaction.
 		return errors.Join(err, k.close())
@@ -173,10 +174,9 @@ func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
 	return nil
 }
 
-// send sends a transaction and waits for the answer to its last message of
-// elements. Before that the kernel only tells what went wrong.
-func (k *netlinkKernel) send(f family, ops []op) error {
-	data, n := k.encoder.transaction(f, ops, k.sequence)
+// send sends a transaction of n messages and waits for the answer to the last one
+// before its end. Before that the kernel only tells what went wrong.
+func (k *netlinkKernel) send(data []byte, n uint32) error {
 	k.sequence += n
 	last := k.sequence - 2
 	raw, err := k.socket.SyscallConn()

@@ -156,12 +156,15 @@ func (e *encoder) value(kind uint16, data string) {
 }
 
 func (e *encoder) verdict(verdict string) {
-	data := e.open(unix.NFTA_SET_ELEM_DATA)
-	inner := e.open(unix.NFTA_DATA_VERDICT)
 	code, chain := parseVerdict(verdict)
-	at := e.open(unix.NFTA_VERDICT_CODE)
-	e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(code))
-	e.closePlain(at, unix.NFTA_VERDICT_CODE)
+	e.verdictData(unix.NFTA_SET_ELEM_DATA, code, chain)
+}
+
+// verdictData writes a verdict as an attribute of kind.
+func (e *encoder) verdictData(kind uint16, code int32, chain string) {
+	data := e.open(kind)
+	inner := e.open(unix.NFTA_DATA_VERDICT)
+	e.word(unix.NFTA_VERDICT_CODE, uint32(code))
 	if chain != "" {
 		e.text(unix.NFTA_VERDICT_CHAIN, chain)
 	}
