@@ -6,6 +6,7 @@ package tracker_test
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -39,7 +40,42 @@ func anyService(t *rapid.T) convert.Object {
 		rapid.SampledFrom([]string{"", "172.30.0.1", "172.30.0.2"}).Draw(t, "IPv4"), anyPorts(t)...)
 	s.IPv6 = addr(rapid.SampledFrom([]string{"", "fd00::1"}).Draw(t, "IPv6"))
 	s.Created = rapid.Int64Range(0, 2).Draw(t, "created")
+	for i := range s.Ports {
+		s.Ports[i].NodePort = rapid.SampledFrom([]uint16{0, 0, 30080}).Draw(t, "node port")
+	}
+	if rapid.Bool().Draw(t, "has traffic") {
+		s.Traffic = anyTraffic(t)
+	}
 	return s
+}
+
+func anyTraffic(t *rapid.T) *convert.Traffic {
+	// Among the addresses is a cluster IP of others.
+	addrs := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"172.30.0.1", "5.6.7.8", "fd00::8"}), rapid.ID[string])
+	traffic := &convert.Traffic{
+		InternalLocal:   rapid.Bool().Draw(t, "internal local"),
+		ExternalLocal:   rapid.Bool().Draw(t, "external local"),
+		AffinitySeconds: rapid.Uint32Range(0, 1).Draw(t, "affinity"),
+		HealthCheckPort: rapid.SampledFrom([]uint16{0, 31000}).Draw(t, "health check"),
+	}
+	for _, text := range addrs.Draw(t, "external IPs") {
+		traffic.ExternalIPs = append(traffic.ExternalIPs, addr(text))
+	}
+	for _, text := range addrs.Draw(t, "load balancer IPs") {
+		traffic.LoadBalancerIPs = append(traffic.LoadBalancerIPs, addr(text))
+	}
+	for _, text := range rapid.SampledFrom([][]string{nil, {"10.0.0.0/8"}, {"fd00::/8", "10.0.0.0/8"}}).Draw(t, "ranges") {
+		traffic.SourceRanges = append(traffic.SourceRanges, netip.MustParsePrefix(text))
+	}
+	return traffic
+}
+
+func anyHints(t *rapid.T) *convert.Hints {
+	zones := rapid.SampledFrom([][]string{nil, {"a"}, {"b"}, {"a", "b"}}).Draw(t, "zones")
+	if zones == nil {
+		return nil
+	}
+	return &convert.Hints{Zones: zones}
 }
 
 func anySlice(t *rapid.T) convert.Object {
@@ -59,6 +95,7 @@ func anySlice(t *rapid.T) convert.Object {
 				Terminating: rapid.Bool().Draw(t, "terminating"),
 				Local:       rapid.Bool().Draw(t, "local"),
 			},
+			Hints: anyHints(t),
 		})
 	}
 	return s
@@ -67,6 +104,7 @@ func anySlice(t *rapid.T) convert.Object {
 func anyOther(t *rapid.T) convert.Object {
 	prefixes := []convert.Object{
 		&convert.ServiceCIDR{Name: "x"}, &convert.Node{Name: "me"}, &convert.Node{Name: "other"},
+		&convert.Node{Name: "me", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")}}, &convert.Node{Name: "me", Zone: "b"},
 	}
 	return rapid.SampledFrom(prefixes).Draw(t, "other")
 }
@@ -126,18 +164,28 @@ func TestRandomChanges(t *testing.T) {
 		if diff := cmp.Diff(mirror, tr.State(), compareState()); diff != "" {
 			t.Fatalf("updates applied to a mirror (-mirror +state):\n%s", diff)
 		}
+		if diff := cmp.Diff(fresh.HealthChecks(), tr.HealthChecks()); diff != "" {
+			t.Fatalf("health checks (-fresh +got):\n%s", diff)
+		}
 		checkVIPs(t, tr.State())
 	})
 }
 
 // checkVIPs holds the state to what the dataplane may rely on.
 func checkVIPs(t *rapid.T, state dataplane.State) {
-	seen := map[dataplane.VIP]dataplane.ServicePortKey{}
+	type frontend struct {
+		family dataplane.Family
+		vip    dataplane.VIP
+	}
+	seen := map[frontend]dataplane.ServicePortKey{}
 	for key, sp := range state.ServicePorts {
-		if other, taken := seen[sp.VIP()]; taken {
-			t.Fatalf("%s and %s have the same VIP", key, other)
+		for _, vip := range sp.VIPs() {
+			f := frontend{key.Family, vip}
+			if other, taken := seen[f]; taken {
+				t.Fatalf("%s and %s have the same VIP %s", key, other, vip)
+			}
+			seen[f] = key
 		}
-		seen[sp.VIP()] = key
 		if key != sp.Key || !sp.ClusterIP.IsValid() || sp.Port == 0 || dataplane.FamilyOf(sp.ClusterIP) != key.Family {
 			t.Fatalf("%s is not well formed: %+v", key, sp)
 		}

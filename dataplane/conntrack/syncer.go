@@ -139,10 +139,11 @@ func (s *Syncer) remove(ctx context.Context, look map[Frontend]struct{}) (int, e
 	if err != nil {
 		return 0, err
 	}
-	var stale []Flow
+	// Listings overlap where the kernel does not filter them.
+	stale := make(map[Flow]struct{})
 	collect := func(flow Flow) {
 		if front, ok := frontendOf(&flow, look); ok && s.frontends.stale(front, &flow, local) {
-			stale = append(stale, flow)
+			stale[flow] = struct{}{}
 		}
 	}
 	var errs []error
@@ -150,7 +151,7 @@ func (s *Syncer) remove(ctx context.Context, look map[Frontend]struct{}) (int, e
 		errs = append(errs, s.o.Table.List(ctx, front, collect))
 	}
 	n := 0
-	for _, flow := range stale {
+	for flow := range stale {
 		if err := s.o.Table.Delete(ctx, flow); err != nil {
 			errs = append(errs, err)
 			continue
