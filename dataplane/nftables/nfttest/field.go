@@ -80,7 +80,7 @@ func (p *parser) field() (field, error) {
 		return p.number(true)
 	case p.take("numgen inc mod 1"):
 		// The one way to write a constant into a key.
-		offset, _, err := p.option("offset")
+		offset, err := p.option("offset")
 		return func(*packet) (string, bool) { return strconv.Itoa(offset), true }, err
 	}
 	for _, protocol := range protocols() {
@@ -97,7 +97,7 @@ func (p *parser) field() (field, error) {
 // number reads "mod N", the seed of a hash and an offset, and draws a number with
 // those. A hash is a draw as well: which, is nothing to rely on.
 func (p *parser) number(hash bool) (field, error) {
-	n, _, err := p.option("mod")
+	n, err := p.option("mod")
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +105,11 @@ func (p *parser) number(hash bool) (field, error) {
 		return nil, fmt.Errorf("a number modulo %d", n)
 	}
 	if hash {
-		if _, _, err := p.option("seed"); err != nil {
+		if _, err := p.option("seed"); err != nil {
 			return nil, err
 		}
 	}
-	offset, _, err := p.option("offset")
+	offset, err := p.option("offset")
 	if err != nil {
 		return nil, err
 	}
@@ -122,18 +122,18 @@ func (p *parser) number(hash bool) (field, error) {
 	}, nil
 }
 
-// option reads a word and the number behind it, if they are next.
-func (p *parser) option(name string) (n int, given bool, err error) {
+// option reads a word and the number behind it, if they are next; else it returns 0.
+func (p *parser) option(name string) (int, error) {
 	if !p.take(name) {
-		return 0, false, nil
+		return 0, nil
 	}
 	word, err := p.word()
 	if err != nil {
-		return 0, true, err
+		return 0, err
 	}
 	number, err := strconv.ParseInt(word, 0, 64)
 	if err != nil {
-		return 0, true, fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
-	return int(number), true, nil
+	return int(number), nil
 }
