@@ -28,9 +28,9 @@ type Table interface {
 type Options struct {
 	// Table is that of the calling thread's network namespace if nil.
 	Table Table
-	// Local says whether an address is one of the node's. The interfaces are asked
-	// if nil.
-	Local  func() (func(netip.Addr) bool, error)
+	// Local returns a function that says whether an address is one of the node's. The
+	// routing table is asked if nil.
+	Local  func() func(netip.Addr) bool
 	Logger *slog.Logger
 	// Now is time.Now if nil.
 	Now func() time.Time
@@ -135,10 +135,7 @@ func (s *Syncer) due(at time.Time) {
 
 // remove deletes the stale flows of the frontends and returns how many there were.
 func (s *Syncer) remove(ctx context.Context, look map[Frontend]struct{}) (int, error) {
-	local, err := s.o.Local()
-	if err != nil {
-		return 0, err
-	}
+	local := s.o.Local()
 	// Listings overlap where the kernel does not filter them.
 	stale := make(map[Flow]struct{})
 	collect := func(flow Flow) {

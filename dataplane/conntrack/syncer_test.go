@@ -83,8 +83,8 @@ func newRig(t *testing.T, flows ...string) *rig {
 	r := &rig{t: t, table: &fakeTable{flows: slices.Clone(flows)}, inner: &fakeInner{}, now: time.Unix(1000, 0)}
 	r.syncer = New(r.inner, Options{
 		Table: r.table, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return r.now },
-		Local: func() (func(netip.Addr) bool, error) {
-			return func(a netip.Addr) bool { return a == netip.MustParseAddr("192.168.0.2") }, nil
+		Local: func() func(netip.Addr) bool {
+			return func(a netip.Addr) bool { return a == netip.MustParseAddr("192.168.0.2") }
 		},
 	})
 	return r
