@@ -88,7 +88,7 @@ func measure(ctx context.Context, o options) (*report, error) {
 	b := &bench{options: o, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	r := &report{Started: time.Now().UTC(), Rounds: o.rounds}
 	for _, step := range []func(context.Context, *report) error{
-		b.coldStart, b.singleEndpoints, b.structure, b.changes, b.newChains, b.restart,
+		b.coldStart, b.singleEndpoints, b.affinityColdStart, b.firstPackets, b.structure, b.changes, b.newChains, b.restart,
 	} {
 		if err := step(ctx, r); err != nil {
 			return nil, err
