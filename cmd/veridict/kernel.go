@@ -7,10 +7,12 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/netip"
 
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/dataplane"
 	"github.com/veridict/veridict/dataplane/conntrack"
+	"github.com/veridict/veridict/dataplane/host"
 	"github.com/veridict/veridict/dataplane/localhost"
 	"github.com/veridict/veridict/dataplane/nftables"
 )
@@ -93,4 +95,23 @@ func cleanUpKernel(ctx context.Context, logger *slog.Logger) error {
 	// The process ends, and the lock with it.
 	defer func() { _ = lock.Close() }()
 	return nftables.Cleanup(ctx, logger)
+}
+
+// question and explanation are what explain is about.
+type (
+	question    = nftables.Question
+	explanation = nftables.Explanation
+)
+
+func explainKernel(ctx context.Context, q question) (*explanation, error) {
+	return nftables.Explain(ctx, q, routes{})
+}
+
+// routes knows which addresses are the node's own.
+type routes struct{}
+
+// IsLocal is part of nftables.Locator.
+func (routes) IsLocal(addr netip.Addr) (bool, error) {
+	route, err := host.RouteTo(addr)
+	return route.Local, err
 }

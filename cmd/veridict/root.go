@@ -35,6 +35,7 @@ func newRootCommand() *cobra.Command {
 		newRunCommand(level),
 		newRenderCommand(level),
 		newVerifyCommand(level),
+		newExplainCommand(),
 		newCleanupCommand(level),
 		newDemoCommand(level),
 		newVersionCommand(),

@@ -4,8 +4,8 @@
 package topology_test
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,33 +17,22 @@ import (
 	"github.com/veridict/veridict/dataplane"
 )
 
-// parse reads endpoints like "a:ready,local,zone=x,node=me,weight=3 b:term". The name
-// is the last byte of the address, a weight has one digit.
-func parse(text string) []topology.Endpoint {
+// endpoints reads one endpoint per word: flags, and hints for zones and nodes behind
+// colons. Flags: r Ready, s serving, x terminating, l on this node.
+func endpoints(text string) []topology.Endpoint {
 	var list []topology.Endpoint
-	for word := range strings.FieldsSeq(text) {
-		name, attributes, _ := strings.Cut(word, ":")
-		e := topology.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, name[0]}), 80)}
-		for attribute := range strings.SplitSeq(attributes, ",") {
-			key, value, _ := strings.Cut(attribute, "=")
-			switch key {
-			case "ready":
-				e.Ready, e.Serving = true, true
-			case "term":
-				e.Serving, e.Terminating = true, true
-			case "local":
-				e.Local = true
-			case "weight":
-				e.Weight = uint32(value[0] - '0')
-			case "zone", "node":
-				if e.Hints == nil {
-					e.Hints = &convert.Hints{}
-				}
-				if key == "zone" {
-					e.Hints.Zones = append(e.Hints.Zones, value)
-				} else {
-					e.Hints.Nodes = append(e.Hints.Nodes, value)
-				}
+	for i, word := range strings.Fields(text) {
+		parts := strings.Split(word+"::", ":")
+		e := topology.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)}
+		e.Ready, e.Serving = strings.Contains(parts[0], "r"), strings.ContainsAny(parts[0], "rs")
+		e.Terminating, e.Local = strings.Contains(parts[0], "x"), strings.Contains(parts[0], "l")
+		if parts[1] != "" || parts[2] != "" {
+			e.Hints = &convert.Hints{}
+			if parts[1] != "" {
+				e.Hints.Zones = strings.Split(parts[1], ",")
+			}
+			if parts[2] != "" {
+				e.Hints.Nodes = strings.Split(parts[2], ",")
 			}
 		}
 		list = append(list, e)
@@ -51,103 +40,138 @@ func parse(text string) []topology.Endpoint {
 	return list
 }
 
-// names is the reverse of parse; a weight is written as repetition.
-func names(list []dataplane.Endpoint) string {
-	var out strings.Builder
+// indices says which endpoints were chosen.
+func indices(list []dataplane.Endpoint) string {
+	var words []string
 	for _, e := range list {
-		out.WriteString(strings.Repeat(string(rune(e.Addr.Addr().As4()[3])), e.Buckets()))
+		words = append(words, fmt.Sprint(e.Addr.Addr().As4()[3]))
 	}
-	return out.String()
+	return strings.Join(words, " ")
 }
 
-func TestLists(t *testing.T) {
+func TestHints(t *testing.T) {
 	t.Parallel()
-	here := topology.Node{Name: "me", Zone: "x"}
-	tests := []struct {
-		name, in       string
-		node           topology.Node
-		cluster, local string
-	}{
-		{"no endpoints", "", here, "", ""},
-		{"no hints", "a:ready b:ready,local", here, "ab", "b"},
-		{"zone hints", "a:ready,zone=x b:ready,zone=y,local c:ready,zone=x", here, "ac", "b"},
-		{"several zones in a hint", "a:ready,zone=y,zone=x b:ready,zone=y c:ready,zone=y,zone=z", here, "a", ""},
-		{"one Ready endpoint without hints", "a:ready,zone=x b:ready", here, "ab", ""},
-		{"one unready endpoint without hints", "a:ready,zone=x b: c:ready,zone=y", here, "a", ""},
-		{"no hint for this zone", "a:ready,zone=y b:ready,zone=z", here, "ab", ""},
-		{"the only hint for this zone is not Ready", "a:ready,zone=y b:zone=x", here, "a", ""},
-		{"this node has no zone", "a:ready,zone=x b:ready,zone=y", topology.Node{Name: "me"}, "ab", ""},
-		{"a hint for no zone on a node of no zone", "a:ready,zone= b:ready,zone=y", topology.Node{Name: "me"}, "ab", ""},
-		{"node hints", "a:ready,node=me b:ready,node=other", here, "a", ""},
-		{"node hints go before zone hints", "a:ready,node=me,zone=y b:ready,node=other,zone=x", here, "a", ""},
-		{"without a node hint for this one, zone hints count", "a:ready,node=o,zone=y b:ready,node=p,zone=x", here, "b", ""},
-		{"a Ready endpoint without node hints: zone hints count", "a:ready,node=me,zone=y b:ready,zone=x", here, "b", ""},
-		{"neither node nor zone of all", "a:ready,node=me b:ready,zone=x", here, "ab", ""},
-		{"node hints for others only and no zone hints", "a:ready,node=o b:ready,node=p", here, "ab", ""},
-		{"terminating endpoints do not obey hints", "a:term,zone=y b:term,zone=x", here, "ab", ""},
-		{"a terminating endpoint is no fallback for hints", "a:ready,zone=y b:term,zone=x", here, "a", ""},
-		{"Local does not obey hints", "a:ready,zone=y,local b:ready,zone=x", here, "b", "a"},
-		{"Local falls back on its own", "a:ready b:term,local", here, "a", "b"},
-		{"Cluster falls back and Local has none", "a:term b:term", here, "ab", ""},
-		{"a local endpoint that is Ready leaves terminating ones out", "a:term,local b:ready,local", here, "b", "b"},
-		{"none can be used", "a:local b:", here, "", ""},
-		{"weights", "a:ready,weight=3 b:ready,local", here, "aaab", "b"},
-		{"weights after hints", "a:ready,zone=x,weight=1 b:ready,zone=x,weight=2 c:ready,zone=y,weight=3", here, "abb", ""},
-		{"the same weights", "a:ready,weight=5 b:ready,weight=5,local", here, "ab", "b"},
-		{"weights among local endpoints", "a:ready,weight=1,local b:ready,weight=2,local c:ready,weight=3", here, "abbccc", "abb"},
-		{"weights of terminating endpoints", "a:term,weight=2 b:term", here, "aab", ""},
+	tests := []struct{ name, in, node, zone, want string }{
+		{"no hints", "r r", "n", "a", "0 1"},
+		{"zone", "r:a r:b r:a", "n", "a", "0 2"},
+		{"several zones", "r:a,b r:b", "n", "a", "0"},
+		{"one without a hint", "r:a r:b r", "n", "a", "0 1 2"},
+		{"one without a hint that is not Ready", "r:a r:b s", "n", "a", "0"},
+		{"no endpoint in the zone", "r:b r:c", "n", "a", "0 1"},
+		{"the only one in the zone is not Ready", "s:a r:b", "n", "a", "1"},
+		{"the node has no zone", "r:a r:b", "n", "", "0 1"},
+		{"node", "r:a:m r:a:n r:a:n,m", "n", "a", "1 2"},
+		{"no endpoint for the node, its zone is next", "r:a:m r:b:o", "n", "a", "0"},
+		{"one without a hint for nodes", "r:a:n r:a r:b", "n", "a", "0 1"},
+		{"terminating ones know no hints", "sx:a sx:b", "n", "a", "0 1"},
+		{"a Ready one elsewhere keeps terminating ones out", "sx:a r:b", "n", "a", "1"},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			in := parse(test.in)
-			if diff := cmp.Diff(test.cluster, names(topology.Cluster(in, test.node))); diff != "" {
-				t.Errorf("Cluster (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.local, names(topology.Local(in))); diff != "" {
-				t.Errorf("Local (-want +got):\n%s", diff)
-			}
-		})
+		got := indices(topology.Cluster(endpoints(test.in), topology.Node{Name: test.node, Zone: test.zone}))
+		if got != test.want {
+			t.Errorf("%s: endpoints %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, in, want string }{
+		{"none", "", ""},
+		{"only elsewhere", "r r", ""},
+		{"Ready ones of this node", "rl r rl", "0 2"},
+		{"hints do not count", "rl:b rl:a", "0 1"},
+		{"terminating ones if none is Ready here", "sxl r", "0"},
+		{"not while one is Ready here", "sxl rl", "1"},
+		{"serving is not enough", "sl", ""},
+		{"terminating ones that do not serve", "xl", ""},
+	}
+	for _, test := range tests {
+		if got := indices(topology.Local(endpoints(test.in))); got != test.want {
+			t.Errorf("%s: endpoints %q, want %q", test.name, got, test.want)
+		}
 	}
 }
 
 func TestServing(t *testing.T) {
 	t.Parallel()
-	in := parse("a:ready b:term c: d:local")
-	want := []netip.AddrPort{in[0].Addr, in[1].Addr}
-	if got := topology.Serving(in); !slices.Equal(got, want) {
-		t.Errorf("Serving: %v, want %v", got, want)
+	if got := topology.Serving(endpoints("r s sx x")); len(got) != 3 {
+		t.Errorf("%d endpoints serve, want 3: %v", len(got), got)
 	}
 }
 
-// TestAnyEndpoints says what the lists have in common, whatever the endpoints are.
-func TestAnyEndpoints(t *testing.T) {
+func TestWeightsOfChosen(t *testing.T) {
 	t.Parallel()
-	attribute := rapid.SampledFrom([]string{"ready", "ready", "term", "local", "zone=x", "zone=y", "node=me", "node=o", "weight=2"})
+	list := endpoints("r r s r")
+	for i, w := range []uint32{6, 0, 50, 4} {
+		list[i].Weight = w
+	}
+	var got []uint16
+	for _, e := range topology.Cluster(list, topology.Node{}) {
+		got = append(got, e.Weight)
+	}
+	if diff := cmp.Diff([]uint16{6, 1, 4}, got); diff != "" {
+		t.Errorf("weights (-want +got):\n%s", diff)
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		weights []uint32
+		want    []uint16
+	}{
+		{nil, nil},
+		{[]uint32{7}, nil},
+		{[]uint32{5, 5, 5}, nil},
+		{[]uint32{1, 2}, []uint16{1, 2}},
+		{[]uint32{30, 10}, []uint16{3, 1}},
+		{[]uint32{4095, 1}, []uint16{4095, 1}},
+		{[]uint32{10000, 1}, []uint16{4095, 1}},
+		{[]uint32{10000, 5001}, []uint16{2730, 1366}},
+		{append(make([]uint32, 4096), 1), nil},
+	}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, topology.Buckets(test.weights)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", test.weights, diff)
+		}
+	}
+}
+
+// Buckets are in proportion: exactly where they fit, and otherwise to less than one
+// bucket for each that has earned one.
+func TestBucketsAreInProportion(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var words []string
-		for i := range rapid.IntRange(0, 6).Draw(t, "endpoints") {
-			attributes := rapid.SliceOfN(attribute, 0, 5).Draw(t, "attributes")
-			words = append(words, string(rune('a'+i))+":"+strings.Join(attributes, ","))
+		weights := rapid.SliceOfN(rapid.Uint32Range(1, 10000), 2, 60).Draw(t, "weights")
+		buckets := topology.Buckets(weights)
+		if buckets == nil {
+			for _, w := range weights {
+				if w != weights[0] {
+					t.Fatalf("no buckets for weights that differ")
+				}
+			}
+			return
 		}
-		in := parse(strings.Join(words, " "))
-		node := topology.Node{Name: "me", Zone: rapid.SampledFrom([]string{"", "x"}).Draw(t, "zone")}
-		cluster, local := topology.Cluster(in, node), topology.Local(in)
-		usable := func(e topology.Endpoint) bool { return e.Ready || e.Serving && e.Terminating }
-		if (len(cluster) == 0) != !slices.ContainsFunc(in, usable) {
-			t.Fatalf("Cluster of %v: %v", words, cluster)
-		}
-		if (len(local) == 0) != !slices.ContainsFunc(in, func(e topology.Endpoint) bool { return e.Local && usable(e) }) {
-			t.Fatalf("Local of %v: %v", words, local)
-		}
-		serving := topology.Serving(in)
-		for _, e := range slices.Concat(cluster, local) {
-			if !slices.Contains(serving, e.Addr) {
-				t.Fatalf("%s of %v is in use and does not serve", e.Addr, words)
+		var sum uint64
+		total := 0
+		for i, b := range buckets {
+			sum += uint64(weights[i])
+			total += int(b)
+			if b == 0 {
+				t.Fatalf("endpoint %d has no bucket", i)
 			}
 		}
-		if slices.ContainsFunc(local, func(e dataplane.Endpoint) bool { return !e.Local }) {
-			t.Fatalf("Local of %v: %v", words, local)
+		if total > topology.MaxWeightedBuckets {
+			t.Fatalf("%d buckets", total)
+		}
+		exact := total < topology.MaxWeightedBuckets
+		for i, b := range buckets {
+			share := float64(weights[i]) * float64(total) / float64(sum)
+			// Each of at most 60 that have one bucket too many takes one from the rest.
+			if off := float64(b) - share; exact && off != 0 && (off > 1e-9 || off < -1e-9) || off > 1 || off < -60 {
+				t.Fatalf("endpoint %d of weight %d has %d buckets, its share of %d is %.3f", i, weights[i], b, total, share)
+			}
 		}
 	})
 }

@@ -8,36 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/veridict/veridict/control/topology"
 )
-
-func TestBuckets(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name    string
-		weights []uint32
-		want    []uint16
-	}{
-		{"none", nil, nil},
-		{"one", []uint32{7}, nil},
-		{"all the same", []uint32{50, 50, 50}, nil},
-		{"divided by what they have in common", []uint32{90, 10, 20}, []uint16{9, 1, 2}},
-		{"nothing in common", []uint32{3, 2}, []uint16{3, 2}},
-		{"just as many as allowed", []uint32{4095, 1}, []uint16{4095, 1}},
-		{"too many, by largest remainder", []uint32{10000, 9999, 1}, []uint16{2048, 2047, 1}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(test.want, topology.Buckets(test.weights)); diff != "" {
-				t.Errorf("buckets (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
 
 func TestTooManyWeights(t *testing.T) {
 	t.Parallel()

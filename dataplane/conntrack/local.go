@@ -4,26 +4,24 @@
 package conntrack
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// localAddresses asks the interfaces of the calling thread's network namespace.
-func localAddresses() (func(netip.Addr) bool, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, fmt.Errorf("list addresses of interfaces: %w", err)
-	}
-	local := make(map[netip.Addr]struct{}, len(list))
-	for _, a := range list {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok {
-			local[addr.Unmap()] = struct{}{}
-		}
-	}
+// localAddresses returns a function that asks the routing table of the calling
+// thread's network namespace, once for each address: a node may have whole ranges of
+// addresses that no interface lists. What cannot be reached is not the node's.
+func localAddresses() func(netip.Addr) bool {
+	known := make(map[netip.Addr]bool)
 	return func(addr netip.Addr) bool {
-		_, ok := local[addr]
-		return ok
-	}, nil
+		local, ok := known[addr]
+		if !ok {
+			routes, err := netlink.RouteGet(addr.AsSlice())
+			local = err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+			known[addr] = local
+		}
+		return local
+	}
 }

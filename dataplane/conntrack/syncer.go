@@ -28,9 +28,9 @@ type Table interface {
 type Options struct {
 	// Table is that of the calling thread's network namespace if nil.
 	Table Table
-	// Local says whether an address is one of the node's. The interfaces are asked
-	// if nil.
-	Local  func() (func(netip.Addr) bool, error)
+	// Local returns a function that says whether an address is one of the node's. The
+	// routing table is asked if nil.
+	Local  func() func(netip.Addr) bool
 	Logger *slog.Logger
 	// Now is time.Now if nil.
 	Now func() time.Time
@@ -135,14 +135,12 @@ func (s *Syncer) due(at time.Time) {
 
 // remove deletes the stale flows of the frontends and returns how many there were.
 func (s *Syncer) remove(ctx context.Context, look map[Frontend]struct{}) (int, error) {
-	local, err := s.o.Local()
-	if err != nil {
-		return 0, err
-	}
-	var stale []Flow
+	local := s.o.Local()
+	// Listings overlap where the kernel does not filter them.
+	stale := make(map[Flow]struct{})
 	collect := func(flow Flow) {
 		if front, ok := frontendOf(&flow, look); ok && s.frontends.stale(front, &flow, local) {
-			stale = append(stale, flow)
+			stale[flow] = struct{}{}
 		}
 	}
 	var errs []error
@@ -150,7 +148,7 @@ func (s *Syncer) remove(ctx context.Context, look map[Frontend]struct{}) (int, e
 		errs = append(errs, s.o.Table.List(ctx, front, collect))
 	}
 	n := 0
-	for _, flow := range stale {
+	for flow := range stale {
 		if err := s.o.Table.Delete(ctx, flow); err != nil {
 			errs = append(errs, err)
 			continue

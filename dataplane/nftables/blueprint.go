@@ -221,7 +221,7 @@ func (b *blueprint) affinity() chainDecl {
 // pinning are the chains that choose who writes the pin. They take the same turns
 // as dispatching.
 func (b *blueprint) pinning() []chainDecl {
-	chains := []chainDecl{{name: unpinnedChain, rules: []string{"counter"}}}
+	chains := []chainDecl{{name: unpinnedChain, rules: []string{"counter accept"}}}
 	for _, nodePort := range []bool{true, false} {
 		outside, inside := externalLocalChain(nodePort)+"-pins", "pins"
 		if nodePort {

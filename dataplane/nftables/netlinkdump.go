@@ -52,25 +52,30 @@ func dumpElements(ctx context.Context, f family, set string, yield func(element)
 		{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: []byte(set + "\x00")},
 	}
 	return dump(ctx, f, unix.NFT_MSG_GETSETELEM, request, func(attrs []byte) error {
-		list, err := netlink.NewAttributeDecoder(attrs)
-		if err != nil {
-			return err
-		}
-		for list.Next() {
-			if list.Type() != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				continue
-			}
-			list.Nested(func(items *netlink.AttributeDecoder) error {
-				for items.Next() {
-					e := element{set: set}
-					items.Nested(e.decode)
-					yield(e)
-				}
-				return nil
-			})
-		}
-		return list.Err()
+		return decodeElements(attrs, set, yield)
 	})
+}
+
+// decodeElements reads the attributes of a message.
+func decodeElements(attrs []byte, set string, yield func(element)) error {
+	list, err := netlink.NewAttributeDecoder(attrs)
+	if err != nil {
+		return err
+	}
+	for list.Next() {
+		if list.Type() != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			continue
+		}
+		list.Nested(func(items *netlink.AttributeDecoder) error {
+			for items.Next() {
+				e := element{set: set}
+				items.Nested(e.decode)
+				yield(e)
+			}
+			return nil
+		})
+	}
+	return list.Err()
 }
 
 // decode reads the attributes of one element.

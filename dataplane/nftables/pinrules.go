@@ -130,7 +130,7 @@ func (e *encoder) pinRule(f family, r pinRule) {
 		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(milliseconds))
 		e.closePlain(at, unix.NFTA_DYNSET_TIMEOUT)
 	})
-	e.immediate(unix.NFT_RETURN, "")
+	e.immediate(nfAccept, "")
 }
 
 // expression writes one expression of a rule.

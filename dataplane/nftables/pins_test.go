@@ -182,7 +182,7 @@ func TestPinRulesOfEachFamily(t *testing.T) {
 		v := variant{kind: pinVariant, n: 7, seconds: 60, protocol: dataplane.UDP, scope: localScope}
 		chain := v.chain(f, MarkFree)
 		want := "meta l4proto udp update @affinity-id-udp { ct original " + f.ip + " saddr . numgen inc mod 1 offset 65543 timeout 60s : ct reply " +
-			f.ip + " saddr . ct reply proto-src } return"
+			f.ip + " saddr . ct reply proto-src } accept"
 		if diff := cmp.Diff([]string{want, "goto unpinned"}, chain.rules); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", f.id, diff)
 		}

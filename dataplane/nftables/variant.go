@@ -251,7 +251,8 @@ func missedChainDecl(f family, layout Layout, nodePort bool, s scope) chainDecl 
 }
 
 // pinChain returns a chain that writes pins. An existing pin is refreshed and keeps
-// its endpoint. A rule ends early if the map is full.
+// its endpoint. A rule ends early if the map is full. Otherwise it ends the base
+// chain: behind the chain of one scope there is the lookup for the other.
 func (v variant) pinChain(f family) chainDecl {
 	chain := chainDecl{name: v.name()}
 	protocols := dataplane.Protocols()
@@ -293,5 +294,5 @@ func (r pinRule) text(f family) string {
 		key = fmt.Sprintf("numgen inc mod 1 offset %d", r.id)
 	}
 	return fmt.Sprintf("meta l4proto %[1]s update @%[2]s { ct original %[3]s saddr . %[4]s timeout %[5]ds : "+
-		"ct reply %[3]s saddr . ct reply proto-src } return", r.protocol, r.mapName(), f.ip, key, r.seconds)
+		"ct reply %[3]s saddr . ct reply proto-src } accept", r.protocol, r.mapName(), f.ip, key, r.seconds)
 }

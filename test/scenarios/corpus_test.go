@@ -190,6 +190,9 @@ func (s *step) write(t *testing.T, dir string, n node) {
 	}
 }
 
+// isTracked says whether the flow goes on with a connection of an earlier step.
+func (s *step) isTracked(f *flow) bool { return s.NeedsHistory && f.SourcePort != 0 }
+
 // hasAffinity says whether a Service of the step keeps the flow's clients at their
 // endpoint.
 func (s *step) hasAffinity(f *flow) bool {

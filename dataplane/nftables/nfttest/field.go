@@ -4,7 +4,6 @@
 package nfttest
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -75,11 +74,13 @@ func (p *parser) field() (field, error) {
 		return func(pkt *packet) (string, bool) { return pkt.mark, true }, nil
 	case p.take("iifname"):
 		return func(pkt *packet) (string, bool) { return pkt.in, true }, nil
-	case p.take("numgen random"), p.take("jhash " + p.ip + " saddr"):
-		return p.number(func(pkt *packet, n int) int { return pkt.draw(n) })
+	case p.take("numgen random"):
+		return p.number(false)
+	case p.take("jhash " + p.ip + " saddr"):
+		return p.number(true)
 	case p.take("numgen inc mod 1"):
 		// The one way to write a constant into a key.
-		offset, _, err := p.option("offset")
+		offset, err := p.option("offset")
 		return func(*packet) (string, bool) { return strconv.Itoa(offset), true }, err
 	}
 	for _, protocol := range protocols() {
@@ -93,35 +94,46 @@ func (p *parser) field() (field, error) {
 	return nil, fmt.Errorf("unknown words %q", strings.Join(p.words[p.pos:], " "))
 }
 
-// number reads "mod N", a seed and an offset, and draws a number with those. A hash
-// is one draw: which, is nothing to rely on.
-func (p *parser) number(draw func(pkt *packet, n int) int) (field, error) {
-	n, given, err := p.option("mod")
-	if err != nil || !given || n < 1 {
-		return nil, fmt.Errorf("a number modulo %d: %w", n, errors.Join(err, errors.New("want 1 or more")))
-	}
-	if _, _, err := p.option("seed"); err != nil {
-		return nil, err
-	}
-	offset, _, err := p.option("offset")
+// number reads "mod N", the seed of a hash and an offset, and draws a number with
+// those. A hash is a draw as well: which, is nothing to rely on.
+func (p *parser) number(hash bool) (field, error) {
+	n, err := p.option("mod")
 	if err != nil {
 		return nil, err
 	}
-	return func(pkt *packet) (string, bool) { return strconv.Itoa(offset + draw(pkt, n)), true }, nil
+	if n < 1 {
+		return nil, fmt.Errorf("a number modulo %d", n)
+	}
+	if hash {
+		if _, err := p.option("seed"); err != nil {
+			return nil, err
+		}
+	}
+	offset, err := p.option("offset")
+	if err != nil {
+		return nil, err
+	}
+	return func(pkt *packet) (string, bool) {
+		draw := pkt.draw
+		if hash {
+			draw = pkt.hash
+		}
+		return strconv.Itoa(offset + draw(n)), true
+	}, nil
 }
 
-// option reads a word and the number behind it, if they are next.
-func (p *parser) option(name string) (n int, given bool, err error) {
+// option reads a word and the number behind it, if they are next; else it returns 0.
+func (p *parser) option(name string) (int, error) {
 	if !p.take(name) {
-		return 0, false, nil
+		return 0, nil
 	}
 	word, err := p.word()
 	if err != nil {
-		return 0, true, err
+		return 0, err
 	}
 	number, err := strconv.ParseInt(word, 0, 64)
 	if err != nil {
-		return 0, true, fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
-	return int(number), true, nil
+	return int(number), nil
 }

@@ -47,6 +47,9 @@ func (x *index) isLocal(addr netip.Addr) bool {
 type baseChain struct {
 	name, hook string
 	priority   int
+	// nat chains see the first packet of a connection, and each of its two
+	// translations once.
+	nat bool
 }
 
 func newIndex(table *knftables.FakeTable, local []netip.Addr) (*index, error) {
@@ -61,7 +64,7 @@ func newIndex(table *knftables.FakeTable, local []netip.Addr) (*index, error) {
 		if err != nil {
 			return nil, fmt.Errorf("chain %s: priority: %w", name, err)
 		}
-		x.bases = append(x.bases, baseChain{name, string(*chain.Hook), priority})
+		x.bases = append(x.bases, baseChain{name, string(*chain.Hook), priority, *chain.Type == knftables.NATType})
 	}
 	slices.SortFunc(x.bases, func(a, b baseChain) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), strings.Compare(a.name, b.name))
@@ -83,14 +86,11 @@ func newIndex(table *knftables.FakeTable, local []netip.Addr) (*index, error) {
 }
 
 func (x *index) readSets(table *knftables.FakeTable) {
-	read := func(name string, elements []*knftables.Element) {
-		x.sets[name] = newSet(name, elements)
-	}
-	for name, set := range table.Sets {
-		read(name, set.Elements)
+	for name, s := range table.Sets {
+		x.sets[name] = newSet(name, s.Size, s.Elements)
 	}
 	for name, m := range table.Maps {
-		read(name, m.Elements)
+		x.sets[name] = newSet(name, m.Size, m.Elements)
 	}
 }
 
@@ -109,9 +109,9 @@ func (x *index) hasChain(name string) bool {
 
 // pass takes a packet through all hooks on its way.
 func (x *index) pass(pkt *packet) (Outcome, error) {
-	first := "prerouting"
+	first := hookPrerouting
 	if pkt.in == "" {
-		first = "output"
+		first = hookOutput
 	}
 	v, err := x.hook(pkt, first)
 	for _, hook := range x.way(pkt) {
@@ -135,26 +135,50 @@ func (x *index) pass(pkt *packet) (Outcome, error) {
 	return outcome, nil
 }
 
+const (
+	hookPrerouting  = string(knftables.PreroutingHook)
+	hookInput       = string(knftables.InputHook)
+	hookForward     = string(knftables.ForwardHook)
+	hookOutput      = string(knftables.OutputHook)
+	hookPostrouting = string(knftables.PostroutingHook)
+)
+
 // way returns the hooks behind the first one, by where the packet goes now. What the
 // node sends to itself leaves and comes in again.
 func (x *index) way(pkt *packet) []string {
-	here := pkt.toNode && !pkt.translated || x.isLocal(pkt.dest)
+	here := x.isForNode(pkt)
 	switch {
 	case pkt.in == "" && here:
-		return []string{"postrouting", "input"}
+		return []string{hookPostrouting, hookPrerouting, hookInput}
 	case pkt.in == "":
-		return []string{"postrouting"}
+		return []string{hookPostrouting}
 	case here:
-		return []string{"input"}
+		return []string{hookInput}
 	default:
-		return []string{"forward", "postrouting"}
+		return []string{hookForward, hookPostrouting}
 	}
+}
+
+// isForNode says whether the packet goes to an address of the node as it is now.
+func (x *index) isForNode(pkt *packet) bool {
+	return pkt.toNode && !pkt.translated || x.isLocal(pkt.dest)
 }
 
 // hook runs the base chains of one hook.
 func (x *index) hook(pkt *packet, hook string) (verdict, error) {
+	// The node's packet to itself has both its translations when it comes in
+	// again, by the loopback interface.
+	again := pkt.out
+	switch hook {
+	case hookPostrouting:
+		pkt.out = pkt.in == ""
+	case hookPrerouting:
+		if again {
+			pkt.in = "lo"
+		}
+	}
 	for _, base := range x.bases {
-		if base.hook != hook {
+		if base.hook != hook || base.nat && again {
 			continue
 		}
 		v, err := x.chain(pkt, base.name)
@@ -201,8 +225,13 @@ func (x *index) transfer(pkt *packet, verb, chain string) (verdict, error) {
 
 // verdictOf does what an element of a verdict map says.
 func (x *index) verdictOf(pkt *packet, value string) (verdict, error) {
-	if value == "drop" {
+	switch value {
+	case "drop":
 		return dropped, nil
+	case "accept":
+		return accepted, nil
+	case "return":
+		return leave, nil
 	}
 	verb, chain, _ := strings.Cut(value, " ")
 	if (verb != "goto" && verb != "jump") || !x.hasChain(chain) {

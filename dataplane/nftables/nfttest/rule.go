@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // rule is a rule as a list of what it does from left to right.
@@ -83,7 +82,7 @@ func (p *parser) statement() (statement, error) {
 	case p.take("fib saddr type local"):
 		return match(func(pkt *packet) bool { return p.table.isLocal(pkt.source) }), nil
 	case p.take("fib daddr type local"):
-		return match(func(pkt *packet) bool { return pkt.toNode || p.table.isLocal(pkt.dest) }), nil
+		return match(p.table.isForNode), nil
 	case p.take("update"):
 		return p.update()
 	case p.take("masquerade fully-random"):
@@ -270,61 +269,4 @@ func (p *parser) set() (*set, error) {
 		return nil, fmt.Errorf("unknown set %q", word)
 	}
 	return elements, nil
-}
-
-// update reads the rest of a statement that writes an element.
-func (p *parser) update() (statement, error) {
-	into, err := p.set()
-	if err != nil {
-		return nil, err
-	}
-	if !p.take("{") {
-		return nil, fmt.Errorf("an element should follow update")
-	}
-	key, err := p.key()
-	if err != nil {
-		return nil, err
-	}
-	timeout, err := p.timeout()
-	if err != nil {
-		return nil, err
-	}
-	var value field
-	if p.take(":") {
-		if value, err = p.key(); err != nil {
-			return nil, err
-		}
-	}
-	if !p.take("}") {
-		return nil, fmt.Errorf("the element does not end")
-	}
-	return func(pkt *packet) (verdict, error) {
-		learned := Learned{Set: into.name, Timeout: timeout}
-		var ok bool
-		if learned.Key, ok = key(pkt); !ok {
-			return mismatch, nil
-		}
-		if value != nil {
-			if learned.Value, ok = value(pkt); !ok {
-				return mismatch, nil
-			}
-		}
-		// A value that is there stays.
-		if old, known := into.find(pkt, learned.Key); known {
-			learned.Value = old
-		}
-		pkt.learned = append(pkt.learned, learned)
-		return next, nil
-	}, nil
-}
-
-func (p *parser) timeout() (time.Duration, error) {
-	if !p.take("timeout") {
-		return 0, nil
-	}
-	word, err := p.word()
-	if err != nil {
-		return 0, err
-	}
-	return time.ParseDuration(word)
 }

@@ -6,14 +6,15 @@ package nfttest
 import (
 	"net/netip"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/knftables"
 )
 
 // set are the elements of a set or map by key.
 type set struct {
-	name     string
+	name string
+	// size is the largest number of elements, 0 if there is no limit.
+	size     int
 	elements map[string]string
 	// ranges are the addresses that the last field of a key may have, by the fields
 	// before it.
@@ -22,20 +23,44 @@ type set struct {
 
 type addrRange struct{ from, to netip.Addr }
 
-func newSet(name string, elements []*knftables.Element) *set {
+func newSet(name string, size *uint64, elements []*knftables.Element) *set {
 	s := &set{name: name, elements: make(map[string]string, len(elements)), ranges: make(map[string][]addrRange)}
+	if size != nil {
+		s.size = int(*size)
+	}
 	for _, e := range elements {
 		last := len(e.Key) - 1
-		from, to, ok := strings.Cut(e.Key[last], "-")
-		if !ok {
-			s.elements[strings.Join(e.Key, separator)] = strings.Join(e.Value, separator)
+		if r, ok := parseRange(e.Key[last]); ok {
+			before := strings.Join(e.Key[:last], separator)
+			s.ranges[before] = append(s.ranges[before], r)
 			continue
 		}
-		before := strings.Join(e.Key[:last], separator)
-		s.ranges[before] = append(s.ranges[before], addrRange{netip.MustParseAddr(from), netip.MustParseAddr(to)})
+		s.elements[strings.Join(e.Key, separator)] = strings.Join(e.Value, separator)
 	}
 	return s
 }
+
+// parseRange reads "first-last" or a prefix.
+func parseRange(text string) (addrRange, bool) {
+	if first, last, ok := strings.Cut(text, "-"); ok {
+		from, err := netip.ParseAddr(first)
+		to, err2 := netip.ParseAddr(last)
+		return addrRange{from, to}, err == nil && err2 == nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return addrRange{}, false
+	}
+	last := prefix.Masked().Addr().AsSlice()
+	for bit := prefix.Bits(); bit < 8*len(last); bit++ {
+		last[bit/8] |= 0x80 >> (bit % 8)
+	}
+	to, _ := netip.AddrFromSlice(last)
+	return addrRange{prefix.Masked().Addr(), to}, true
+}
+
+// full says whether no other element fits.
+func (s *set) full() bool { return s.size > 0 && len(s.elements) >= s.size }
 
 // find returns the value of a key. What the packet has written itself counts.
 func (s *set) find(pkt *packet, key string) (value string, found bool) {
@@ -58,10 +83,4 @@ func (s *set) find(pkt *packet, key string) (value string, found bool) {
 		}
 	}
 	return "", false
-}
-
-// Learned is an element that a packet has written, in nft's words.
-type Learned struct {
-	Set, Key, Value string
-	Timeout         time.Duration
 }

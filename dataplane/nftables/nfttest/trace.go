@@ -6,6 +6,7 @@ package nfttest
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,7 +37,8 @@ type Outcome struct {
 	Endpoint netip.AddrPort
 	// Masquerade says that the node's address takes the place of the source.
 	Masquerade bool
-	// Counted says that the packet passed a counter, which is an alarm.
+	// Counted says that the packet passed a counter. Those of veridict count what
+	// should not happen, and rejected NodePorts on loopback addresses.
 	Counted bool
 }
 
@@ -75,7 +77,7 @@ func NewTracer(table *knftables.FakeTable, local ...netip.Addr) (*Tracer, error)
 func (t *Tracer) Trace(p Packet) ([]Outcome, error) {
 	var outcomes []Outcome
 	for draws := new(draws); ; {
-		outcome, _, err := t.Connect(p, draws.draw)
+		outcome, _, err := t.connect(p, draws.draw, draws.draw)
 		if err != nil {
 			return nil, err
 		}
@@ -93,14 +95,27 @@ func (t *Tracer) Trace(p Packet) ([]Outcome, error) {
 }
 
 // Connect returns what becomes of the packet if draw is asked for numbers below n,
-// and what it writes.
+// and what it writes. The tracer does not keep that: put it into the table, and make
+// another tracer. Hashes are not asked for, they depend on the source only.
 func (t *Tracer) Connect(p Packet, draw func(n int) int) (Outcome, []Learned, error) {
+	return t.connect(p, draw, func(n int) int { return hashOf(p.Source, n) })
+}
+
+// hashOf is a number below n that depends on the source. The kernel's is another.
+func hashOf(source netip.Addr, n int) int {
+	h := fnv.New32a()
+	_, _ = h.Write(source.AsSlice()) // never fails
+	return int(h.Sum32() % uint32(n))
+}
+
+func (t *Tracer) connect(p Packet, draw, hash func(n int) int) (Outcome, []Learned, error) {
 	if p.Source.Is4() != (t.index.ip == "ip") || p.Dest.Addr().Is4() != (t.index.ip == "ip") {
 		return Outcome{}, nil, fmt.Errorf("trace %s to %s: the table is of another family", p.Source, p.Dest)
 	}
 	pkt := &packet{
 		source: p.Source, in: p.In, protocol: p.Protocol.String(), mark: "0", toNode: p.ToNode,
-		dest: p.Dest.Addr(), port: p.Dest.Port(), original: p.Dest, draw: draw,
+		dest: p.Dest.Addr(), port: p.Dest.Port(), original: p.Dest,
+		draw: draw, hash: hash,
 	}
 	outcome, err := t.index.pass(pkt)
 	if err != nil {
@@ -138,14 +153,16 @@ func (d *draws) advance() bool {
 
 // packet is a packet on its way.
 type packet struct {
-	source, dest           netip.Addr
-	original               netip.AddrPort
-	toNode                 bool
+	source, dest netip.Addr
+	original     netip.AddrPort
+	toNode       bool
+	// out says that the node has sent the packet out.
+	out                    bool
 	learned                []Learned
 	port                   uint16
 	protocol, in, mark     string
 	translated, masquerade bool
 	counted                bool
-	draw                   func(n int) int
+	draw, hash             func(n int) int
 	depth                  int
 }

@@ -154,7 +154,11 @@ func TestUnknownRules(t *testing.T) {
 		"iifname veth1 drop", `iifname "" drop`, `oifname "veth1" drop`,
 		"dnat to 10.0.0.1", "dnat ip addr . port to ip daddr", "dnat ip addr . port to ip daddr @rows", "dnat ip addr . port to ip daddr map",
 		"dnat ip6 addr . port to ip6 daddr map @rows", "ip daddr . numgen random mod 0 @rows drop", "ip daddr . numgen random mod x @rows drop",
-		"ip daddr . numgen inc mod 2 @rows drop", "ip daddr .", "ip daddr", "ip daddr !=", "ip daddr vmap addresses", "drop drop drop x", "jump",
+		"ip daddr . numgen inc mod 2 @rows drop", "ip daddr . jhash ip saddr mod 0 seed 1 @rows drop",
+		"ip daddr . jhash ip daddr mod 2 @rows drop", "ip daddr . numgen random mod 2 seed 1 @rows drop", "ip daddr . numgen random mod 2 offset x @rows drop",
+		"fib daddr type broadcast drop", "fib iif type local drop", "ct reply ip daddr @addresses drop", "update @nowhere { ip daddr }",
+		"update @addresses ip daddr", "update @addresses { ip daddr timeout soon }", "update @addresses { ip daddr : }", "update @addresses { ip daddr",
+		"ip daddr .", "ip daddr", "ip daddr !=", "ip daddr vmap addresses", "drop drop drop x", "jump",
 		"", "goto nowhere", "ip daddr @nowhere drop", "ip daddr vmap @nowhere",
 	} {
 		_, err := NewTracer(tableOf(t, objects+"rule fwd "+rule))
@@ -168,7 +172,7 @@ func TestTraceErrors(t *testing.T) {
 	web := Packet{Source: netip.MustParseAddr("10.2.0.1"), In: "veth1", Protocol: dataplane.TCP, Dest: netip.MustParseAddrPort("10.0.0.1:80")}
 	cases := map[string]string{
 		"chains in a circle": objects + "rule fwd jump a\nrule a jump b\nrule b jump a\n",
-		"unknown verdict":    objects + "element verdicts { 10.0.0.1 . udp . 80 : accept }\nrule fwd ip daddr . meta l4proto . th dport vmap @verdicts\n",
+		"unknown verdict":    objects + "element verdicts { 10.0.0.1 . udp . 80 : queue }\nrule fwd ip daddr . meta l4proto . th dport vmap @verdicts\n",
 		"no endpoint":        objects + "element addresses { 10.0.0.9 }\nelement rows { 10.0.0.1 . 81 . 0 : 10.1.0.1 . http }\nrule pre dnat ip addr . port to ip daddr . th dport . numgen random mod 1 map @rows\n",
 	}
 	for name, text := range cases {

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Route is where packets to an address go.
+type Route struct {
+	// Local says that the address is the node's own.
+	Local bool
+	// Interface is the one that they leave by, empty if there is no way.
+	Interface string
+}
+
+// RouteTo asks the routing table. An address that cannot be reached is no error.
+func RouteTo(addr netip.Addr) (Route, error) {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
+		return Route{}, nil
+	}
+	if err != nil {
+		return Route{}, fmt.Errorf("look up the route to %s: %w", addr, err)
+	}
+	for _, r := range routes {
+		route := Route{Local: r.Type == unix.RTN_LOCAL}
+		link, err := netlink.LinkByIndex(r.LinkIndex)
+		if err != nil {
+			return Route{}, fmt.Errorf("look up the interface of the route to %s: %w", addr, err)
+		}
+		route.Interface = link.Attrs().Name
+		return route, nil
+	}
+	return Route{}, nil
+}
