@@ -25,7 +25,8 @@ type Config struct {
 	NodeCIDR      bool
 	// MasqueradeAll masquerades all traffic to cluster IPs.
 	MasqueradeAll bool
-	// NodeIPs stand for the addresses of the Node object, if there are any.
+	// NodeIPs, at most one per family, stand for the Node object's address of that
+	// family.
 	NodeIPs   []netip.Addr
 	NodePorts NodePorts
 	// Localhost says what becomes of NodePorts on loopback addresses.

@@ -7,7 +7,8 @@
 //
 // Precedence is kube-proxy's: with --config the file decides and flags that it
 // could contain are ignored, with a warning, except --hostname-override. The
-// flags that only veridict has (--node-name, --layout) always count.
+// flags that only veridict has (--node-name, --layout, --localhost-nodeports)
+// always count.
 //
 // The file is decoded strictly: an unknown or repeated field is an error that
 // names the file and the path of the field. Fields that kube-proxy knows and

@@ -11,8 +11,9 @@ import (
 
 // KeepServed returns the object now with what its mistakes, the problems of its
 // conversion, would take away from what the version before it had served:
-// addresses and ports of a Service, and the whole of another object of which the
-// mistakes leave nothing. A single endpoint is not kept: it may be gone.
+// addresses, ports, source ranges, policies and affinity of a Service, and the
+// whole of another object of which the mistakes leave nothing. A single endpoint is
+// not kept, as it may be gone, nor is an annotation.
 func KeepServed(now, before Object, mistakes []Problem) Object {
 	switch now := now.(type) {
 	case *Service:
@@ -47,19 +48,34 @@ func (s *Service) keep(before *Service, mistakes []Problem) *Service {
 		out.IPv6 = either(s.IPv6, before.IPv6)
 	}
 	if concern(mistakes, "spec.ports") {
-		out.Ports = slices.Clone(s.Ports)
-		for _, port := range before.Ports {
-			if !slices.ContainsFunc(out.Ports, port.clashes) {
-				out.Ports = append(out.Ports, port)
-			}
-		}
+		out.Ports = keepPorts(s.Ports, before.Ports, mistakes)
 	}
 	out.Traffic = s.Traffic.keep(before.Traffic, mistakes)
 	return &out
 }
 
-// keep returns the traffic with the addresses and ranges of before that mistakes
-// would take away.
+// keepPorts returns the ports now with those of before that have disappeared, and
+// with the NodePorts that mistakes would take away.
+func keepPorts(now, before []Port, mistakes []Problem) []Port {
+	out := slices.Clone(now)
+	lostNodePort := slices.ContainsFunc(mistakes, func(p Problem) bool { return strings.HasSuffix(p.Field, ".nodePort") })
+	for _, port := range before {
+		if hasNodePort(out, port.Protocol, port.NodePort) {
+			port.NodePort = 0
+		}
+		at := slices.IndexFunc(out, port.clashes)
+		switch {
+		case at < 0:
+			out = append(out, port)
+		case lostNodePort && out[at].NodePort == 0 && out[at].Name == port.Name:
+			out[at].NodePort = port.NodePort
+		}
+	}
+	return out
+}
+
+// keep returns the traffic with what mistakes would take away of before. Old
+// source ranges stay beside new ones: without any, everybody would be let in.
 func (t *Traffic) keep(before *Traffic, mistakes []Problem) *Traffic {
 	if before == nil {
 		return t
@@ -74,8 +90,20 @@ func (t *Traffic) keep(before *Traffic, mistakes []Problem) *Traffic {
 	if concern(mistakes, "status.loadBalancer") {
 		out.LoadBalancerIPs = sortedOnce(slices.Concat(out.LoadBalancerIPs, before.LoadBalancerIPs))
 	}
-	if concern(mistakes, "spec.loadBalancerSourceRanges") && len(out.SourceRanges) == 0 {
-		out.SourceRanges = before.SourceRanges
+	if concern(mistakes, "spec.loadBalancerSourceRanges") {
+		out.SourceRanges = sortedRanges(slices.Concat(out.SourceRanges, before.SourceRanges))
+	}
+	if concern(mistakes, "spec.internalTrafficPolicy") {
+		out.InternalLocal = before.InternalLocal
+	}
+	if concern(mistakes, "spec.externalTrafficPolicy") {
+		out.ExternalLocal, out.HealthCheckPort = before.ExternalLocal, before.HealthCheckPort
+	}
+	if concern(mistakes, "spec.healthCheckNodePort") {
+		out.HealthCheckPort = before.HealthCheckPort
+	}
+	if concern(mistakes, "spec.sessionAffinity") && before.AffinitySeconds != 0 {
+		out.AffinitySeconds = before.AffinitySeconds
 	}
 	if out.isZero() {
 		return nil

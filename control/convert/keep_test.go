@@ -19,6 +19,9 @@ func TestKeepServed(t *testing.T) {
 	service := func(text string) (convert.Object, []convert.Problem) {
 		return convert.FromService(decode[v1.Service](t, "{metadata: {name: a}, spec: "+text+"}"))
 	}
+	balancer := func(text string) (convert.Object, []convert.Problem) {
+		return convert.FromService(decode[v1.Service](t, "{metadata: {name: a}, "+text+"}"))
+	}
 	slice := func(text string) (convert.Object, []convert.Problem) {
 		return convert.FromEndpointSlice(decode[discoveryv1.EndpointSlice](t,
 			"{metadata: {name: a, labels: {kubernetes.io/service-name: a}}, "+text+"}"), "me")
@@ -49,6 +52,40 @@ func TestKeepServed(t *testing.T) {
 		{
 			"a mistake elsewhere restores nothing", service, `{clusterIPs: [172.30.0.1, "fd00::1"], ports: [{port: 80}]}`,
 			"{clusterIPs: [172.30.0.1], ports: [{port: 0}]}", "{clusterIPs: [172.30.0.1], ports: [{port: 80}]}",
+		},
+		{
+			"a bad external IP and a bad address of the load balancer", balancer,
+			"spec: {type: LoadBalancer, externalIPs: [192.0.2.1, 192.0.2.2]}, status: {loadBalancer: {ingress: [{ip: 192.0.2.9}]}}",
+			"spec: {type: LoadBalancer, externalIPs: [192.0.2.3, x]}, status: {loadBalancer: {ingress: [{ip: x}]}}",
+			"spec: {type: LoadBalancer, externalIPs: [192.0.2.1, 192.0.2.2, 192.0.2.3]}, status: {loadBalancer: {ingress: [{ip: 192.0.2.9}]}}",
+		},
+		{
+			"a bad source range opens no family", service, `{type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/8, "fd00::/64"]}`,
+			`{type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/80, "fd01::/64"]}`,
+			`{type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/8, "fd00::/64", "fd01::/64"]}`,
+		},
+		{
+			"bad policies", service, "{type: LoadBalancer, internalTrafficPolicy: Local, externalTrafficPolicy: Local, healthCheckNodePort: 31000}",
+			"{type: LoadBalancer, internalTrafficPolicy: local, externalTrafficPolicy: local, healthCheckNodePort: 31000}",
+			"{type: LoadBalancer, internalTrafficPolicy: Local, externalTrafficPolicy: Local, healthCheckNodePort: 31000}",
+		},
+		{
+			"a bad affinity", service, "{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}}",
+			"{sessionAffinity: clientIP}", "{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}}",
+		},
+		{
+			"a first affinity with a bad timeout", service, "{}",
+			"{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}}", "{sessionAffinity: ClientIP}",
+		},
+		{
+			"a bad health check port", service, "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 31000}",
+			"{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 310000}",
+			"{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 31000}",
+		},
+		{
+			"a bad NodePort", service, "{type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30001}]}",
+			"{type: NodePort, ports: [{name: a, port: 80, nodePort: 300000}, {name: c, port: 82, nodePort: 30001}]}",
+			"{type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: c, port: 82, nodePort: 30001}, {name: b, port: 81}]}",
 		},
 		{"one bad endpoint", slice, good("10.0.0.1"), good("10.0.0.2"), good("10.0.0.2")},
 		{

@@ -27,7 +27,7 @@ type Service struct {
 	// that is not to be proxied (headless, ExternalName, another proxy's) has
 	// none at all.
 	IPv4, IPv6 netip.Addr
-	// Ports have distinct names per protocol and distinct numbers per
+	// Ports have distinct names, distinct numbers and distinct NodePorts per
 	// protocol.
 	Ports []Port
 	// Traffic is nil for a Service that asks for nothing of it.
@@ -139,13 +139,6 @@ func (s *Service) addPort(in *v1.ServicePort, kind v1.ServiceType, field string,
 	if !ok {
 		return
 	}
-	if kind == v1.ServiceTypeNodePort || kind == v1.ServiceTypeLoadBalancer {
-		if in.NodePort < 0 || in.NodePort > 65535 {
-			p.add(field+".nodePort", "%d is not a port number (1 to 65535)", in.NodePort)
-		} else {
-			port.NodePort = uint16(in.NodePort)
-		}
-	}
 	for _, other := range s.Ports {
 		if !port.clashes(other) {
 			continue
@@ -157,7 +150,28 @@ func (s *Service) addPort(in *v1.ServicePort, kind v1.ServiceType, field string,
 		}
 		return
 	}
+	if kind == v1.ServiceTypeNodePort || kind == v1.ServiceTypeLoadBalancer {
+		port.NodePort = s.nodePort(in.NodePort, port.Protocol, field+".nodePort", p)
+	}
 	s.Ports = append(s.Ports, port)
+}
+
+// nodePort returns 0 for a number that is none or that another port has.
+func (s *Service) nodePort(number int32, protocol dataplane.Protocol, field string, p *problems) uint16 {
+	if number < 0 || number > 65535 {
+		p.add(field, "%d is not a port number (1 to 65535)", number)
+		return 0
+	}
+	if hasNodePort(s.Ports, protocol, uint16(number)) {
+		p.add(field, "%d/%s is already a NodePort of this Service; the first one is used", number, protocol)
+		return 0
+	}
+	return uint16(number)
+}
+
+// hasNodePort says whether one of the ports has the NodePort; 0 is none.
+func hasNodePort(ports []Port, protocol dataplane.Protocol, number uint16) bool {
+	return number != 0 && slices.ContainsFunc(ports, func(o Port) bool { return o.Protocol == protocol && o.NodePort == number })
 }
 
 // newPort checks number and protocol; without a protocol it is TCP.

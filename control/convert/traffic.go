@@ -223,7 +223,10 @@ func sourceRanges(texts []string, p *problems) []netip.Prefix {
 	for i, text := range texts {
 		trimmed[i] = strings.TrimSpace(text)
 	}
-	ranges := parsePrefixes(trimmed, "spec.loadBalancerSourceRanges", p)
+	return sortedRanges(parsePrefixes(trimmed, "spec.loadBalancerSourceRanges", p))
+}
+
+func sortedRanges(ranges []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(ranges, netip.Prefix.Compare)
 	return slices.Compact(ranges)
 }

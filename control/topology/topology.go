@@ -49,11 +49,12 @@ func Local(endpoints []Endpoint) []dataplane.Endpoint {
 	return choose(endpoints, func(e *Endpoint) bool { return e.Local && servesWhileTerminating(e) })
 }
 
-// Serving returns the addresses of all endpoints that serve, in the order given.
+// Serving returns the addresses of all endpoints that serve, in the order given. One
+// that is Ready does, whatever it says: it gets connections.
 func Serving(endpoints []Endpoint) []netip.AddrPort {
 	var list []netip.AddrPort
 	for i := range endpoints {
-		if e := &endpoints[i]; e.Serving {
+		if e := &endpoints[i]; e.Serving || e.Ready {
 			list = append(list, e.Addr)
 		}
 	}

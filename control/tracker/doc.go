@@ -8,10 +8,12 @@
 // Services that compete with those for an address, never all of them. The
 // result depends on the objects only, not on the order in which they came.
 //
-// Two Services that claim one address, protocol and port cannot both be
-// served. The older one is (by creation time, then by namespace and name; an
-// object without a creation time counts as younger than any with one), the
-// other is reported and takes over as soon as the first lets go.
+// Two Services that claim one address, protocol and port, or one NodePort, cannot
+// both be served. A cluster IP goes before an external IP of another Service;
+// otherwise the older Service has it (by creation time, then by namespace and name;
+// an object without a creation time counts as younger than any with one). The other
+// is reported and takes over as soon as the first lets go. Without its cluster IP a
+// port is not served at all, without anything else it is served on what is left.
 //
 // A Tracker is not safe for concurrent use.
 package tracker

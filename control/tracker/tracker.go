@@ -23,7 +23,8 @@ type Options struct {
 	NodeCIDR bool
 	// MasqueradeAll masquerades all traffic to cluster IPs.
 	MasqueradeAll bool
-	// NodeIPs are used instead of the Node object's addresses, if there are any.
+	// NodeIPs, at most one per family, are used instead of the Node object's address
+	// of that family.
 	NodeIPs []netip.Addr
 	// NodePorts says which of the node's addresses take NodePorts.
 	NodePorts NodePorts
@@ -317,20 +318,24 @@ func (t *Tracker) here() topology.Node {
 	return node
 }
 
-// nodeIPs returns the node's IPs, at most one per family.
+// nodeIPs returns the node's IPs, at most one per family. Those of the options go
+// before those of the Node object.
 func (t *Tracker) nodeIPs() []netip.Addr {
-	if len(t.o.NodeIPs) > 0 {
-		return t.o.NodeIPs
-	}
+	ips := slices.Clone(t.o.NodeIPs)
 	if t.node == nil {
-		return nil
+		return ips
 	}
-	return t.node.HostIPs()
+	for _, addr := range t.node.HostIPs() {
+		if len(convert.OfFamily(ips, dataplane.FamilyOf(addr))) == 0 {
+			ips = append(ips, addr)
+		}
+	}
+	return ips
 }
 
 // SetHostAddresses takes the addresses of the node's interfaces.
 func (t *Tracker) SetHostAddresses(addrs []netip.Addr) {
-	t.hostAddresses = addrs
+	t.hostAddresses = slices.Clone(addrs)
 	t.recomputeSettings()
 }
 

@@ -183,7 +183,7 @@ func TestNodePortAddresses(t *testing.T) {
 		all     []dataplane.Family
 	}{
 		{"primary", tracker.NodePorts{Primary: true}, nil, []string{"10.0.0.1", "fd00::1"}, nil},
-		{"primary of one family", tracker.NodePorts{Primary: true}, []netip.Addr{addr("10.0.0.9")}, []string{"10.0.0.9"}, []dataplane.Family{dataplane.IPv6}},
+		{"primary with a bind address of one family", tracker.NodePorts{Primary: true}, []netip.Addr{addr("10.0.0.9")}, []string{"10.0.0.9", "fd00::1"}, nil},
 		{"CIDRs of one family", tracker.NodePorts{CIDRs: cidrs("10.0.0.0/8")}, nil, []string{"10.0.0.1", "10.2.0.1"}, []dataplane.Family{dataplane.IPv6}},
 		{"CIDRs of both", tracker.NodePorts{CIDRs: cidrs("10.2.0.0/16", "fd00::/64")}, nil, []string{"10.2.0.1", "fd00::1"}, nil},
 		{"loopback is skipped", tracker.NodePorts{CIDRs: cidrs("127.0.0.0/8", "::1/128")}, nil, nil, nil},
