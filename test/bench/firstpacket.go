@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -105,7 +106,9 @@ func addSink() error {
 			return fmt.Errorf("bring up link: %w", err)
 		}
 	}
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK}); err != nil {
+	if err := netlink.RouteAdd(&netlink.Route{
+		LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)},
+	}); err != nil {
 		return fmt.Errorf("add default route: %w", err)
 	}
 	return nil

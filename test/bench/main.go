@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ type options struct {
 	changes   int
 	veridict  string
 	output    string
+	only      string
 }
 
 func main() {
@@ -39,6 +41,7 @@ func main() {
 	flag.IntVar(&o.changes, "changes", 1000, "endpoint changes in each round")
 	flag.StringVar(&o.veridict, "veridict", "bin/veridict", "the program to measure")
 	flag.StringVar(&o.output, "o", "table", "output: table or json")
+	flag.StringVar(&o.only, "only", "", "part of the names of the experiments to run: cold start, affinity, changes and so on")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -87,14 +90,34 @@ func measure(ctx context.Context, o options) (*report, error) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	b := &bench{options: o, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	r := &report{Started: time.Now().UTC(), Rounds: o.rounds}
-	for _, step := range []func(context.Context, *report) error{
-		b.coldStart, b.singleEndpoints, b.affinityColdStart, b.firstPackets, b.structure, b.changes, b.newChains, b.restart,
-	} {
-		if err := step(ctx, r); err != nil {
+	for _, step := range b.steps() {
+		if !strings.Contains(step.name, b.options.only) {
+			continue
+		}
+		if err := step.run(ctx, r); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
+}
+
+// step is one experiment.
+type step struct {
+	name string
+	run  func(context.Context, *report) error
+}
+
+func (b *bench) steps() []step {
+	return []step{
+		{"cold start", b.coldStart},
+		{"single endpoints", b.singleEndpoints},
+		{"affinity cold start", b.affinityColdStart},
+		{"affinity first packets", b.firstPackets},
+		{"structure", b.structure},
+		{"changes", b.changes},
+		{"new chains", b.newChains},
+		{"restart", b.restart},
+	}
 }
 
 // bench holds what the experiments share.
