@@ -43,8 +43,8 @@ test-root: setup-test ## run the tests that need root, in network namespaces of 
 	@test/run.sh root
 
 .PHONY: test-flows
-test-flows: setup-test ## run ../shared/flowcheck in both layouts, where the folder is there (root)
-	@test/run.sh flows
+test-flows: setup-test ## run ../shared/flowcheck in both layouts, stepwise and each step alone (root)
+	@test/run.sh allflows
 
 .PHONY: test-vm
 test-vm: setup-vm ## run test/kernel on kernels 6.1 and 6.12 in qemu (root; VMKERNEL chooses one)

@@ -6,7 +6,8 @@
 # that fails does not keep the next ones from running; the exit status is 1 if
 # any failed.
 #
-# usage: [VMKERNEL=6.1|6.12] test/run.sh STAGE...    with stages unit, root, flows and vm
+# usage: [VMKERNEL=6.1|6.12] test/run.sh STAGE...
+#   with stages unit, root, flows, allflows and vm
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -53,7 +54,7 @@ stage_root() {
 
 stage_flows() {
   if [ ! -d "$flowcheck" ]; then
-    echo "not run: there is no $flowcheck" | tee "$results/flows"
+    echo "not run: there is no $flowcheck" | tee "$results/$stage"
     return 0
   fi
   need_root 'the flows stage'
@@ -64,13 +65,24 @@ stage_flows() {
   return "$status"
 }
 
-# flows LAYOUT DRIVER runs the scenarios of the first step against the driver.
+# The same, and each step programmed from nothing.
+stage_allflows() {
+  local status=0
+  stage_flows || status=1
+  [ -d "$flowcheck" ] || return "$status"
+  flows 'markfree, each step alone' "$PWD/bin/veridict" --each-step-alone || status=1
+  flows 'ctmark, each step alone' "$PWD/test/flowcheck/ctmark.sh" --each-step-alone || status=1
+  return "$status"
+}
+
+# flows WHAT DRIVER OPTION... runs all scenarios against the driver.
 flows() {
-  local log=$results/flows-$1.log status=0
-  echo "layout $1"
-  python3 "$flowcheck/flowcheck.py" --driver "$2" --only "@$flowcheck/first-step.txt" |
-    tee "$log" || status=1
-  echo "layout $1: $(tail -n 1 "$log")" >>"$results/flows"
+  local what=$1 driver=$2 log status=0
+  log=$(mktemp "$results/flows-log.XXXXXX")
+  shift 2
+  echo "$what"
+  python3 "$flowcheck/flowcheck.py" --driver "$driver" --jobs 2 "$@" | tee "$log" || status=1
+  echo "$what: $(tail -n 1 "$log")" >>"$results/$stage"
   return "$status"
 }
 
@@ -117,7 +129,7 @@ main() {
   local stage verdict failed=0
   for stage in "$@"; do
     declare -F "stage_$stage" >/dev/null || {
-      echo "no such stage: $stage (want unit, root, flows or vm)" >&2
+      echo "no such stage: $stage (want unit, root, flows, allflows or vm)" >&2
       exit 2
     }
   done

@@ -29,14 +29,12 @@ func RouteTo(addr netip.Addr) (Route, error) {
 	if err != nil {
 		return Route{}, fmt.Errorf("look up the route to %s: %w", addr, err)
 	}
-	for _, r := range routes {
-		route := Route{Local: r.Type == unix.RTN_LOCAL}
-		link, err := netlink.LinkByIndex(r.LinkIndex)
-		if err != nil {
-			return Route{}, fmt.Errorf("look up the interface of the route to %s: %w", addr, err)
-		}
-		route.Interface = link.Attrs().Name
-		return route, nil
+	if len(routes) == 0 {
+		return Route{}, nil
 	}
-	return Route{}, nil
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return Route{}, fmt.Errorf("look up the interface of the route to %s: %w", addr, err)
+	}
+	return Route{Local: routes[0].Type == unix.RTN_LOCAL, Interface: link.Attrs().Name}, nil
 }

@@ -40,9 +40,8 @@ type Syncer struct {
 	proxied bool
 	ports   map[dataplane.ServicePortKey]*dataplane.ServicePort
 	proxies map[dataplane.ServicePortKey]*proxy
-	// failures are the errors that were logged; the ports are tried again at retry.
+	// failures are the errors that were logged.
 	failures map[dataplane.ServicePortKey]string
-	retry    time.Time
 }
 
 // New returns a Syncer that calls inner.

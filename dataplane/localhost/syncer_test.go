@@ -165,7 +165,7 @@ func server(t *testing.T, name string) string {
 				defer conn.Close()
 				fmt.Fprintln(conn, name)
 				text, _ := io.ReadAll(conn)
-				conn.Write(bytes.ToUpper(text))
+				_, _ = conn.Write(bytes.ToUpper(text))
 			}()
 		}
 	}()

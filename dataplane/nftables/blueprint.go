@@ -79,8 +79,12 @@ func (b *blueprint) sets() []setDecl {
 		setDecl{name: learnedNodePortIPs, typeOf: f.ip + " daddr", learns: true, size: maxNodeAddresses},
 		setDecl{name: hairpinConnections, typeOf: fmt.Sprintf("%[1]s saddr . %[1]s daddr . meta l4proto . th dport", f.ip)},
 		setDecl{name: firewallIPs, typeOf: vip},
-		setDecl{name: sourceRanges, typeOf: vip + " . " + f.ip + " saddr", ranges: true},
 	)
+	for _, p := range dataplane.Protocols() {
+		sets = append(sets, setDecl{
+			name: sourceRanges + p.String(), typeOf: fmt.Sprintf("%[1]s daddr . %[2]s dport . %[1]s saddr", f.ip, p), ranges: true,
+		})
+	}
 	return slices.Concat(sets, b.layout.rowsMaps(f), pinMaps(f, b.maxPins))
 }
 
@@ -300,12 +304,21 @@ func (b *blueprint) filtering() []chainDecl {
 	return []chainDecl{
 		{name: rejectChain, rules: []string{"reject"}},
 		{name: "reject-localhost", rules: b.rejectLocalhost()},
-		{name: "firewall", rules: []string{fmt.Sprintf("%[1]s @%[2]s %[1]s . %[3]s saddr != @%[4]s drop",
-			vip, firewallIPs, b.family.ip, sourceRanges)}},
+		{name: "firewall", rules: b.firewall()},
 		{name: "endpoints-check", rules: []string{vip + " vmap @" + byKey(noEndpointMap, false)}},
 		{name: "nodeport-endpoints-check", rules: b.nodePortEndpointsCheck()},
 		{name: "cluster-ips-check", rules: b.clusterIPsCheck()},
 	}
+}
+
+// firewall drops who may not connect to a load balancer's address.
+func (b *blueprint) firewall() []string {
+	var rules []string
+	for _, p := range dataplane.Protocols() {
+		rules = append(rules, fmt.Sprintf("meta l4proto %[1]s %[2]s @%[3]s %[4]s daddr . %[1]s dport . %[4]s saddr != @%[5]s%[1]s drop",
+			p, b.key(false), firewallIPs, b.family.ip, sourceRanges))
+	}
+	return rules
 }
 
 func (b *blueprint) rejectLocalhost() []string {

@@ -122,9 +122,9 @@ func nodePortIPElement(addr netip.Addr) element { return addrElement(nodePortIPs
 
 // rangeElement is a range of clients that may connect to vip.
 func rangeElement(vip dataplane.VIP, r addrRange) element {
-	key := appendVIP(make([]byte, 0, maxKey), vip)
+	key := appendPort(appendAddr(make([]byte, 0, maxKey), vip.Addr), vip.Port)
 	return element{
-		set: sourceRanges,
+		set: sourceRanges + vip.Protocol.String(),
 		key: string(appendAddr(key, r.from)), end: string(appendAddr(slices.Clip(key), r.to)),
 	}
 }
@@ -176,15 +176,19 @@ func (r *keyReader) port() uint16                 { return binary.BigEndian.Uint
 func (r *keyReader) word() uint32                 { return binary.NativeEndian.Uint32(r.next(4)) }
 func (r *keyReader) ok() bool                     { return !r.bad && len(r.rest) == 0 }
 
-// parseVIP is the reverse of vipKey. Of a longer key it reads the beginning.
+// parseVIP is the reverse of vipKey. Of the key of a range it reads the beginning.
 func parseVIP(f family, set, key string) (dataplane.VIP, bool) {
 	r := keyReader{rest: []byte(key)}
 	var vip dataplane.VIP
 	if keyFields(set)[0] == addrField {
 		vip.Addr = r.addr(f)
 	}
+	if strings.HasPrefix(set, sourceRanges) {
+		vip.Protocol, vip.Port = protocolOfMap(set), r.port()
+		return vip, !r.bad && vip.Protocol != 0
+	}
 	vip.Protocol, vip.Port = r.protocol(), r.port()
-	return vip, !r.bad && (r.ok() || set == sourceRanges)
+	return vip, r.ok()
 }
 
 // parseRow is the reverse of row.

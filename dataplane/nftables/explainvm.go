@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -136,8 +135,6 @@ func (w *walk) evaluate(e expression) (ruleVerdict, error) {
 		return w.hash(e)
 	case "bitwise":
 		return w.bitwise(e)
-	case "byteorder":
-		return w.byteOrder(e)
 	case "cmp":
 		return w.compare(e)
 	case "lookup":
@@ -308,65 +305,6 @@ func (w *walk) numgen(e expression) (ruleVerdict, error) {
 	return w.load(e, unix.NFTA_NG_DREG, appendWord(nil, drawn+e.number(unix.NFTA_NG_OFFSET)))
 }
 
-// Numbers of enum nft_hash_attributes.
-const (
-	hashSREG, hashDREG, hashLen, hashModulus, hashSeedAttr, hashOffset = 1, 2, 3, 4, 5, 6
-)
-
-// hash computes what the kernel computes, so that the bucket of a client is known.
-func (w *walk) hash(e expression) (ruleVerdict, error) {
-	register, err := w.registers.at(e.number(hashSREG))
-	length := e.number(hashLen)
-	if err != nil || int(length) > len(register) {
-		return verdictDrop, fmt.Errorf("%d bytes of register %d", length, e.number(hashSREG))
-	}
-	n := e.number(hashModulus)
-	bucket := uint32(uint64(jhash(register[:length], e.number(hashSeedAttr))) * uint64(n) >> 32)
-	w.drawn = true
-	w.step("draw", Step{Detail: fmt.Sprintf("bucket %d of %d by the hash of the client's address", bucket, n)})
-	return w.load(e, hashDREG, appendWord(nil, bucket+e.number(hashOffset)))
-}
-
-// jhash is the hash function of include/linux/jhash.h for keys of whole words.
-func jhash(key []byte, seed uint32) uint32 {
-	a := 0xdeadbeef + uint32(len(key)) + seed
-	b, c := a, a
-	word := func(i int) uint32 { return binary.NativeEndian.Uint32(key[4*i:]) }
-	for ; len(key) > 12; key = key[12:] {
-		a, b, c = a+word(0), b+word(1), c+word(2)
-		for _, turn := range [][2]int{{4, 6}, {8, 16}, {19, 4}} {
-			a, b, c = jhashTurn(a, b, c, turn[0])
-			a, b, c = b, c, a
-			a, b, c = jhashTurn(a, b, c, turn[1])
-			a, b, c = b, c, a
-		}
-	}
-	switch len(key) {
-	case 12:
-		c += word(2)
-		fallthrough
-	case 8:
-		b += word(1)
-		fallthrough
-	case 4:
-		a += word(0)
-	}
-	for _, turn := range []int{14, 11, 25, 16, 4, 14, 24} {
-		c ^= b
-		c -= bits.RotateLeft32(b, turn)
-		a, b, c = b, c, a
-	}
-	return b
-}
-
-// jhashTurn is a third of a half of the function that mixes.
-func jhashTurn(a, b, c uint32, turn int) (uint32, uint32, uint32) {
-	a -= c
-	a ^= bits.RotateLeft32(c, turn)
-	c += b
-	return a, b, c
-}
-
 func (w *walk) bitwise(e expression) (ruleVerdict, error) {
 	register, err := w.registers.at(e.number(unix.NFTA_BITWISE_SREG))
 	if err != nil {
@@ -381,24 +319,6 @@ func (w *walk) bitwise(e expression) (ruleVerdict, error) {
 		data[i] = data[i]&mask[i] ^ xor[i]
 	}
 	return w.load(e, unix.NFTA_BITWISE_DREG, data)
-}
-
-// byteOrder turns the bytes of each number around, as the kernel does on a machine
-// whose order is not that of the network.
-func (w *walk) byteOrder(e expression) (ruleVerdict, error) {
-	register, err := w.registers.at(e.number(unix.NFTA_BYTEORDER_SREG))
-	length, size := e.number(unix.NFTA_BYTEORDER_LEN), e.number(unix.NFTA_BYTEORDER_SIZE)
-	if err != nil || int(length) > len(register) || size == 0 {
-		return verdictDrop, fmt.Errorf("%d bytes of numbers of %d", length, size)
-	}
-	data := slices.Clone(register[:length])
-	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
-		// nft 1.0.6 asks for this for protocols, too, which are too short.
-		for number := range slices.Chunk(data[:length-length%size], int(size)) {
-			slices.Reverse(number)
-		}
-	}
-	return w.load(e, unix.NFTA_BYTEORDER_DREG, data)
 }
 
 func (w *walk) compare(e expression) (ruleVerdict, error) {
@@ -419,147 +339,6 @@ func (w *walk) compare(e expression) (ruleVerdict, error) {
 		}
 	default:
 		return verdictDrop, fmt.Errorf("comparison %d", op)
-	}
-	return verdictNext, nil
-}
-
-// lookupInvert is NFT_LOOKUP_F_INV.
-const lookupInvert = 1
-
-func (w *walk) lookup(e expression) (ruleVerdict, error) {
-	set := e.text(unix.NFTA_LOOKUP_SET)
-	register, err := w.registers.at(e.number(unix.NFTA_LOOKUP_SREG))
-	if err != nil {
-		return verdictDrop, err
-	}
-	if strings.HasPrefix(set, "__") {
-		return verdictDrop, fmt.Errorf("a set without a name")
-	}
-	length := lengthOf(keyFields(set), w.family)
-	found, err := w.elements.find(w.ctx, set, string(register[:length]))
-	if err != nil {
-		return verdictDrop, err
-	}
-	inverted := e.number(unix.NFTA_LOOKUP_FLAGS)&lookupInvert != 0
-	if found != nil {
-		w.step("lookup", Step{Set: set, Element: found.text(w.family), Detail: w.describe(set, found)})
-	}
-	if (found != nil) == inverted {
-		return verdictBreak, nil
-	}
-	target, stores := e.attrs[unix.NFTA_LOOKUP_DREG]
-	switch {
-	case !stores:
-		return verdictNext, nil
-	case binary.BigEndian.Uint32(target) == unix.NFT_REG_VERDICT:
-		return w.follow(found.verdict)
-	default:
-		return w.load(e, unix.NFTA_LOOKUP_DREG, []byte(found.data))
-	}
-}
-
-// describe says what cannot be seen from an element.
-func (w *walk) describe(set string, e *element) string {
-	if holdsPins(set) {
-		return fmt.Sprintf("the client is pinned for another %s", e.timeout)
-	}
-	return ""
-}
-
-// follow does what a verdict says.
-func (w *walk) follow(verdict string) (ruleVerdict, error) {
-	chain := chainOf(verdict)
-	if chain == "" {
-		w.verdict = verdictDrop
-		w.refuse()
-		w.step("drop", Step{})
-		return verdictDrop, nil
-	}
-	result, err := w.runChain(chain)
-	if verdict == jumpVerdict(chain) && result == verdictReturn {
-		result = verdictNext
-	}
-	return result, err
-}
-
-func (w *walk) immediate(e expression) (ruleVerdict, error) {
-	if e.number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
-		return w.load(e, unix.NFTA_IMMEDIATE_DREG, e.data(unix.NFTA_IMMEDIATE_DATA))
-	}
-	ad, err := netlink.NewAttributeDecoder(e.attrs[unix.NFTA_IMMEDIATE_DATA])
-	if err != nil {
-		return verdictDrop, err
-	}
-	code, chain := verdictOf(ad)
-	switch code {
-	case unix.NFT_GOTO:
-		w.step("goto", Step{Detail: chain})
-		return w.follow(gotoVerdict(chain))
-	case unix.NFT_JUMP:
-		return w.follow(jumpVerdict(chain))
-	case unix.NFT_RETURN:
-		return verdictReturn, nil
-	case nfDrop:
-		return w.follow(dropVerdict)
-	case nfAccept:
-		w.step("accept", Step{})
-		return verdictAccept, nil
-	default:
-		return verdictDrop, fmt.Errorf("verdict %d", code)
-	}
-}
-
-// nfAccept is NF_ACCEPT of include/uapi/linux/netfilter.h.
-const nfAccept = 1
-
-// verdictOf reads a verdict.
-func verdictOf(ad *netlink.AttributeDecoder) (code int32, chain string) {
-	for ad.Next() {
-		if ad.Type() != unix.NFTA_DATA_VERDICT {
-			continue
-		}
-		ad.Nested(func(v *netlink.AttributeDecoder) error {
-			v.ByteOrder = binary.BigEndian
-			for v.Next() {
-				switch v.Type() {
-				case unix.NFTA_VERDICT_CODE:
-					code = int32(v.Uint32())
-				case unix.NFTA_VERDICT_CHAIN:
-					chain = v.String()
-				}
-			}
-			return nil
-		})
-	}
-	return code, chain
-}
-
-// nat takes address and port of the destination from registers.
-func (w *walk) nat(e expression) (ruleVerdict, error) {
-	if e.number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT {
-		return verdictDrop, fmt.Errorf("source translation")
-	}
-	addr, err := w.registers.at(e.number(unix.NFTA_NAT_REG_ADDR_MIN))
-	if err != nil {
-		return verdictDrop, err
-	}
-	port, err := w.registers.at(e.number(unix.NFTA_NAT_REG_PROTO_MIN))
-	if err != nil {
-		return verdictDrop, err
-	}
-	to, _ := netip.AddrFromSlice(addr[:w.family.addrLen])
-	w.dest, w.translated = netip.AddrPortFrom(to, binary.BigEndian.Uint16(port)), true
-	w.step("dnat", Step{Detail: "to " + w.dest.String()})
-	return verdictAccept, nil
-}
-
-// dynset says what the packet would write.
-func (w *walk) dynset(e expression) (ruleVerdict, error) {
-	set := e.text(unix.NFTA_DYNSET_SET_NAME)
-	if holdsPins(set) {
-		w.step("pin", Step{Set: set, Detail: "the client stays with this endpoint"})
-	} else {
-		w.step("learn", Step{Set: set})
 	}
 	return verdictNext, nil
 }

@@ -37,14 +37,14 @@ func keyFields(set string) []field {
 		return []field{addrField}
 	case hairpinConnections:
 		return []field{addrField, addrField, protocolField, portField}
-	case sourceRanges:
-		return []field{addrField, protocolField, portField, addrField}
 	case endpointsMap:
 		return []field{addrField, protocolField, portField, wordField}
 	case nodePortEndpointsMap:
 		return []field{protocolField, portField, wordField}
 	}
 	switch {
+	case strings.HasPrefix(set, sourceRanges):
+		return []field{addrField, portField, addrField}
 	case strings.HasSuffix(set, "-nodeports"):
 		return []field{protocolField, portField}
 	case strings.HasPrefix(set, nodePortEndpointsMap):

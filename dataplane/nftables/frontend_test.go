@@ -91,7 +91,7 @@ func TestElementsOfFrontends(t *testing.T) {
 				"no-endpoint-nodeports tcp . 30080 : goto reject-chain",
 				"no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain",
 				"no-endpoint-services 5.6.7.8 . tcp . 80 : goto reject-chain",
-				"source-ranges 5.6.7.8 . tcp . 80 . 203.0.113.0-203.0.113.255",
+				"source-ranges-tcp 5.6.7.8 . 80 . 203.0.113.0-203.0.113.255",
 			},
 		},
 		{

@@ -58,7 +58,9 @@ const (
 	learnedNodePortIPs = "learned-nodeport-ips"
 	hairpinConnections = "hairpin-connections"
 	firewallIPs        = "firewall-ips"
-	sourceRanges       = "source-ranges"
+	// sourceRanges goes on with the protocol. As a field of the key it would be
+	// turned around by nft 1.0.6, which kernels such as 6.12.117 refuse.
+	sourceRanges = "source-ranges-"
 
 	// Data maps; those of the markfree layout and of pins go on with the
 	// protocol.

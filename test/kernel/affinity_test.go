@@ -240,7 +240,9 @@ func TestRetransmissionDoesNotReviveAPin(t *testing.T) {
 			t.Errorf("the pin is back:\n%s", pins)
 		}
 		cancel()
-		<-connected
+		if err := <-connected; err == nil {
+			t.Error("the endpoint that never answers has answered")
+		}
 	})
 }
 

@@ -96,7 +96,7 @@ func (r *flowRig) serve(endpoints ...dataplane.Endpoint) {
 		r.sp.Serving = append(r.sp.Serving, ep.Addr)
 	}
 	_, err := r.syncer.Sync(r.t.Context(), dataplane.Update{Changed: []dataplane.ServicePort{r.sp}})
-	if err != nil && !(r.fail && errors.Is(err, errTold)) {
+	if told := r.fail && errors.Is(err, errTold); err != nil && !told {
 		r.t.Fatal(err)
 	}
 }
