@@ -34,6 +34,9 @@ type netlinkKernel struct {
 	conn   *nftables.Conn
 	socket *netlink.Conn
 	own    *ownership
+	// aside says that another kernel of this process may run the nft program at the
+	// same time.
+	aside bool
 
 	encoder encoder
 	// sequence is the number of the next message.
@@ -166,6 +169,9 @@ func (k *netlinkKernel) apply(ctx context.Context, f family, ops []op) error {
 		return err
 	}
 	data, n := k.encoder.transaction(f, ops, k.sequence)
+	if k.aside {
+		defer k.own.exclude()()
+	}
 	if err := k.send(data, n); err != nil {
 		// More answers may be on their way; nobody must take them for
 		// answers to the next transaction.

@@ -121,7 +121,7 @@ func New(ctx context.Context, options Options) (*Syncer, error) {
 	}
 	s := newSyncer(options, k)
 	s.own, s.families = k.own, usable
-	s.sweeper.kernel = &netlinkKernel{own: k.own}
+	s.sweeper.kernel = &netlinkKernel{own: k.own, aside: true}
 	return s, nil
 }
 

@@ -169,6 +169,13 @@ func remember(ids []uint32, id uint32) []uint32 {
 	return ids[max(0, len(ids)-kept):]
 }
 
+// exclude keeps the nft program from being run until the function that it returns is
+// called: a transaction in between would be taken for somebody else's.
+func (o *ownership) exclude() func() {
+	o.mu.Lock()
+	return o.mu.Unlock
+}
+
 func (o *ownership) isGeneration(id uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -90,7 +90,11 @@ func (b *bench) load(ctx context.Context, text string) error {
 
 // addSink gives the namespace a link that takes everything and answers nothing.
 func addSink() error {
-	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "sink"}, PeerName: "drain"}
+	const name = "sink"
+	if _, err := netlink.LinkByName(name); err == nil {
+		return nil // another experiment has made it
+	}
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "drain"}
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("add link: %w", err)
 	}

@@ -113,6 +113,7 @@ func (b *bench) steps() []step {
 		{"single endpoints", b.singleEndpoints},
 		{"affinity cold start", b.affinityColdStart},
 		{"affinity first packets", b.firstPackets},
+		{"affinity sweep", b.sweepPins},
 		{"structure", b.structure},
 		{"changes", b.changes},
 		{"new chains", b.newChains},
