@@ -5,9 +5,11 @@ package nftables
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/nftables"
@@ -292,27 +294,65 @@ func dump(ctx context.Context, f family, msgType uint16, request []netlink.Attri
 	if err != nil {
 		return fmt.Errorf("send request: %w", err)
 	}
-	for msg, err := range conn.ReceiveIter() {
+	buffer := make([]byte, dumpBuffer)
+	for {
+		// Patience is for one message: a large set takes many.
+		if err := errors.Join(ctx.Err(), conn.SetDeadline(deadline(ctx))); err != nil {
+			return fmt.Errorf("receive: %w", err)
+		}
+		n, err := receive(conn, buffer)
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
-		// Patience is for one message: a large set takes many.
-		if err := conn.SetDeadline(deadline(ctx)); err != nil {
-			return fmt.Errorf("set netlink deadline: %w", err)
+		messages, err := syscall.ParseNetlinkMessage(buffer[:n])
+		if err != nil {
+			return fmt.Errorf("receive: %w", err)
 		}
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case msg.Header.Flags&netlink.DumpInterrupted != 0:
-			return errDumpInterrupted
-		case msg.Header.Type == netlink.Done || len(msg.Data) < 4:
-			continue
-		}
-		if err := yield(msg.Data[4:]); err != nil {
-			return err
+		for _, msg := range messages {
+			if done, err := takeDumped(&msg, yield); done || err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+}
+
+// dumpBuffer is the largest that the kernel fills at once. For each message of a dump
+// it goes through the set from the beginning, so that few large ones take much less
+// time than many small ones: 65,000 elements 0.2 s in place of 0.95 s.
+const dumpBuffer = 64 << 10
+
+// receive reads what one system call has to give.
+func receive(conn *netlink.Conn, buffer []byte) (n int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var receiveErr error
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, receiveErr = unix.Recvfrom(int(fd), buffer, 0)
+		return !errors.Is(receiveErr, unix.EAGAIN) && !errors.Is(receiveErr, unix.EINTR)
+	})
+	return n, errors.Join(err, receiveErr)
+}
+
+// takeDumped yields one message of a dump, and says whether it was the last one.
+func takeDumped(msg *syscall.NetlinkMessage, yield func([]byte) error) (done bool, err error) {
+	const header = 4
+	switch {
+	case msg.Header.Flags&unix.NLM_F_DUMP_INTR != 0:
+		return true, errDumpInterrupted
+	case msg.Header.Type == unix.NLMSG_DONE || msg.Header.Type == unix.NLMSG_ERROR:
+		if len(msg.Data) >= header {
+			if code := int32(binary.NativeEndian.Uint32(msg.Data)); code < 0 {
+				return true, fmt.Errorf("receive: %w", syscall.Errno(-code))
+			}
+		}
+		return true, nil
+	case len(msg.Data) < header:
+		return false, nil
+	default:
+		return false, yield(msg.Data[header:])
+	}
 }
 
 var errDumpInterrupted = errors.New("the table was changed while it was listed")
