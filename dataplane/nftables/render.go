@@ -58,14 +58,8 @@ func renderTable(out *bufio.Writer, r ruleset, w *wanted, settings *dataplane.Se
 	for _, set := range r.sets {
 		renderSet(out, f, set, elements[set.name])
 	}
-	for _, chain := range r.regular() {
-		renderChain(out, chain)
-	}
-	for _, chain := range w.chains() {
-		renderChain(out, chain)
-	}
-	for _, chain := range r.base() {
-		renderChain(out, chain)
+	for _, chain := range slices.Concat(r.regular(), w.chains(), r.base()) {
+		renderChain(out, f, chain)
 	}
 	fmt.Fprintln(out, "}")
 }
@@ -102,8 +96,11 @@ func renderSet(out *bufio.Writer, f family, set setDecl, elements []element) {
 	fmt.Fprint(out, "\t}\n\n")
 }
 
-func renderChain(out *bufio.Writer, chain chainDecl) {
+func renderChain(out *bufio.Writer, f family, chain chainDecl) {
 	fmt.Fprintf(out, "\tchain %s {\n", chain.name)
+	if chain.byNetlink(f) {
+		fmt.Fprintln(out, "\t\t# nft 1.0.6 ends with an assertion when it reads these rules; 1.1.7 takes them")
+	}
 	if b := chain.base; b != nil {
 		fmt.Fprintf(out, "\t\ttype %s hook %s priority %d; policy accept;\n", b.typ, b.hook, b.priority)
 	}

@@ -6,6 +6,7 @@ package nftables
 import (
 	"bytes"
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -61,6 +62,63 @@ func TestRenderGolden(t *testing.T) {
 				golden(t, string(layout)+"-"+name+".nft", text.Bytes())
 			})
 		}
+	})
+}
+
+// fullServicePorts have something of everything, in both families.
+func fullServicePorts() []dataplane.ServicePort {
+	var ports []dataplane.ServicePort
+	for _, f := range families() {
+		addr := func(v4, v6 string) netip.Addr {
+			if f.id == dataplane.IPv6 {
+				return netip.MustParseAddr(v6)
+			}
+			return netip.MustParseAddr(v4)
+		}
+		near := dataplane.Endpoint{Addr: netip.AddrPortFrom(addr("10.180.0.1", "fd00:180::1"), 8080), Local: true}
+		far := dataplane.Endpoint{Addr: netip.AddrPortFrom(addr("10.180.1.1", "fd00:180:1::1"), 8080), Weight: 2}
+		key := func(name string, p dataplane.Protocol) dataplane.ServicePortKey {
+			return dataplane.ServicePortKey{ServicePortName: dataplane.ServicePortName{Namespace: "default", Name: name, Protocol: p}, Family: f.id}
+		}
+		outside := addr("5.6.7.8", "2001:db8:99::1")
+		ports = append(
+			ports,
+			dataplane.ServicePort{
+				Key: key("local", dataplane.TCP), ClusterIP: addr("172.30.0.51", "fd00:30::51"), Port: 80, AffinitySeconds: 10800,
+				Endpoints: []dataplane.Endpoint{near, far}, LocalEndpoints: []dataplane.Endpoint{near},
+				External: &dataplane.External{
+					IPs: []netip.Addr{outside}, NodePort: 30080, Local: true, Guarded: []netip.Addr{outside},
+					SourceRanges: []netip.Prefix{netip.PrefixFrom(addr("203.0.113.0", "2001:db8:1::"), 24)},
+				},
+			},
+			dataplane.ServicePort{
+				Key: key("hash", dataplane.UDP), ClusterIP: addr("172.30.0.52", "fd00:30::52"), Port: 53, Algorithm: dataplane.SourceHash,
+				Endpoints: []dataplane.Endpoint{near, far}, External: &dataplane.External{NodePort: 30053},
+			},
+			dataplane.ServicePort{
+				Key: key("sticky", dataplane.SCTP), ClusterIP: addr("172.30.0.53", "fd00:30::53"), Port: 9, AffinitySeconds: 60,
+				InternalLocal: true, Endpoints: []dataplane.Endpoint{near, far}, LocalEndpoints: []dataplane.Endpoint{near},
+			},
+			dataplane.ServicePort{
+				Key: key("elsewhere", dataplane.TCP), ClusterIP: addr("172.30.0.54", "fd00:30::54"), Port: 80,
+				InternalLocal: true, Endpoints: []dataplane.Endpoint{far}, External: &dataplane.External{NodePort: 30081, Local: true},
+			},
+		)
+	}
+	return ports
+}
+
+func TestRenderEverythingGolden(t *testing.T) {
+	settings := detectors()["cidr"]
+	settings.NodePortAddresses = []netip.Addr{netip.MustParseAddr("192.168.0.2")}
+	settings.AllAddresses = []dataplane.Family{dataplane.IPv6}
+	settings.Localhost = dataplane.LocalhostProxied
+	eachLayout(t, func(t *testing.T, layout Layout) {
+		var text bytes.Buffer
+		if err := Render(&text, Options{Layout: layout, KernelRelease: "6.18"}, stateOf(settings, fullServicePorts()...)); err != nil {
+			t.Fatalf("render: %v", err)
+		}
+		golden(t, string(layout)+"-everything.nft", text.Bytes())
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/veridict/veridict/dataplane"
 )
 
 // letters returns an endpoint for each letter; "." is a row that is not there.
@@ -185,5 +187,26 @@ func TestSlotsOneEndpointIsOneChange(t *testing.T) {
 		if got := len(all.plan(without)); got != 1 {
 			t.Errorf("%d endpoints and one less: %d changes, want 1", n, got)
 		}
+	}
+}
+
+// An endpoint with a weight costs as many changes as it has buckets, whatever the
+// others have.
+func TestSlotsWeightIsItsNumberOfChanges(t *testing.T) {
+	endpoints := make([]dataplane.Endpoint, 100)
+	for i := range endpoints {
+		endpoints[i] = dataplane.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), Weight: uint16(1 + i%5)}
+	}
+	have := slots(rowsOf(endpoints))
+	for weight, want := range map[uint16]int{4: 1, 9: 6} {
+		changed := slices.Clone(endpoints)
+		changed[2].Weight = weight
+		if got := len(have.plan(rowsOf(changed))); got != want {
+			t.Errorf("weight 3 to %d: %d changes, want %d", weight, got, want)
+		}
+	}
+	without := slices.Delete(slices.Clone(endpoints), 2, 3)
+	if got := len(have.plan(rowsOf(without))); got > 3 {
+		t.Errorf("an endpoint of weight 3 leaves: %d changes, want 3 at most", got)
 	}
 }
