@@ -87,17 +87,18 @@ func (h *history) next() dataplane.Update {
 			if key, ok := h.key(); ok {
 				sp := after[key]
 				sp.Endpoints = h.endpoints(key.Family)
-				after[key] = sp
+				after[key] = h.traffic(sp)
 			}
 		}
 	}
+	dropTaken(after)
 	for key := range before {
 		if _, ok := after[key]; !ok {
 			update.Removed = append(update.Removed, key)
 		}
 	}
 	for key, sp := range after {
-		if old, ok := before[key]; !ok || old.VIP() != sp.VIP() || !slices.Equal(old.Endpoints, sp.Endpoints) {
+		if old, ok := before[key]; !ok || !old.Equal(&sp) {
 			update.Changed = append(update.Changed, sp)
 		}
 	}
@@ -114,6 +115,7 @@ func (h *history) add(ports map[dataplane.ServicePortKey]dataplane.ServicePort) 
 	protocol := dataplane.Protocols()[h.random.IntN(3)]
 	sp := port(fmt.Sprintf("s%d", h.random.IntN(12)), h.vip(family), protocol)
 	sp.Endpoints = h.endpoints(family)
+	sp = h.traffic(sp)
 	for key, other := range ports {
 		if other.VIP() == sp.VIP() && key != sp.Key {
 			return
@@ -135,6 +137,7 @@ func (h *history) handOver(ports map[dataplane.ServicePortKey]dataplane.ServiceP
 		return
 	}
 	heir.Endpoints = h.endpoints(key.Family)
+	heir = h.traffic(heir)
 	delete(ports, key)
 	ports[heir.Key] = heir
 }
@@ -151,12 +154,76 @@ func (h *history) swap(ports map[dataplane.ServicePortKey]dataplane.ServicePort)
 	ports[a], ports[b] = x, y
 }
 
+// traffic draws everything but endpoints and cluster IP.
+func (h *history) traffic(sp dataplane.ServicePort) dataplane.ServicePort {
+	some := func(n int) bool { return h.random.IntN(n) == 0 }
+	sp.InternalLocal, sp.External, sp.LocalEndpoints, sp.AffinitySeconds, sp.Algorithm = some(4), nil, nil, 0, dataplane.Random
+	for i := range sp.Endpoints {
+		if some(6) {
+			sp.Endpoints[i].Weight = uint16(1 + h.random.IntN(4))
+		}
+		if sp.Endpoints[i].Local {
+			sp.LocalEndpoints = append(sp.LocalEndpoints, sp.Endpoints[i])
+		}
+	}
+	if some(3) {
+		sp.AffinitySeconds = uint32(60 * (1 + h.random.IntN(2)))
+	}
+	if some(5) {
+		sp.Algorithm = dataplane.SourceHash
+	}
+	if some(2) {
+		base := netip.MustParseAddr("192.0.2.1")
+		if sp.Key.Family == dataplane.IPv6 {
+			base = netip.MustParseAddr("2001:db8:2::1")
+		}
+		outside := nth(base, h.random.IntN(4))
+		sp.External = &dataplane.External{IPs: []netip.Addr{outside}, NodePort: uint16(30000 + h.random.IntN(4)), Local: some(2)}
+		if some(3) {
+			sp.External.Guarded = sp.External.IPs
+			for range 1 + h.random.IntN(3) {
+				sp.External.SourceRanges = append(sp.External.SourceRanges, netip.PrefixFrom(outside, 8+h.random.IntN(20)))
+			}
+		}
+	}
+	return sp
+}
+
+// dropTaken takes away the external frontends that others have, in the order of the
+// keys.
+func dropTaken(ports map[dataplane.ServicePortKey]dataplane.ServicePort) {
+	type frontend struct {
+		family dataplane.Family
+		vip    dataplane.VIP
+	}
+	taken := make(map[frontend]bool)
+	keys := slices.SortedFunc(maps.Keys(ports), func(a, b dataplane.ServicePortKey) int { return strings.Compare(a.String(), b.String()) })
+	for _, key := range keys {
+		sp := ports[key]
+		free := true
+		for _, vip := range sp.VIPs()[1:] {
+			free = free && !taken[frontend{key.Family, vip}]
+		}
+		if !free {
+			sp.External = nil
+			ports[key] = sp
+		}
+		for _, vip := range sp.VIPs()[1:] {
+			taken[frontend{key.Family, vip}] = true
+		}
+	}
+}
+
 func (h *history) settings() dataplane.Settings {
 	plan := testbed.DefaultPlan()
 	return dataplane.Settings{
 		ServiceCIDRs:  plan.ServiceCIDRs[:h.random.IntN(3)],
 		LocalDetector: []dataplane.LocalDetector{{}, {CIDRs: plan.PodCIDRs}, {Interface: "br0"}, {InterfacePrefix: "pod"}}[h.random.IntN(4)],
 		MasqueradeAll: h.random.IntN(3) == 0,
+
+		NodePortAddresses: [][]netip.Addr{nil, {nodeIP4}, {nodeIP4, externalIP4}}[h.random.IntN(3)],
+		AllAddresses:      [][]dataplane.Family{nil, {dataplane.IPv6}}[h.random.IntN(2)],
+		Localhost:         []dataplane.LocalhostNodePorts{dataplane.LocalhostUntouched, dataplane.LocalhostProxied, dataplane.LocalhostRejected}[h.random.IntN(3)],
 	}
 }
 
@@ -210,7 +277,7 @@ func onlySurplusRows(t testing.TB, layout nftables.Layout, state dataplane.State
 		t.Fatal(err)
 	}
 	for _, d := range differences {
-		if d.Kind != nftables.Surplus || !strings.HasPrefix(d.In, "endpoints") {
+		if d.Kind != nftables.Surplus || !strings.HasPrefix(strings.TrimPrefix(d.In, "nodeport-"), "endpoints") {
 			t.Error("the kernel differs:", d)
 		}
 	}

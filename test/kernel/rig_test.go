@@ -103,14 +103,14 @@ func (c *clock) advance(d time.Duration) { c.now = c.now.Add(d) }
 // settle does all work that becomes due.
 func settle(t testing.TB, s *nftables.Syncer, c *clock) dataplane.Report {
 	t.Helper()
-	for range 10 {
-		report := mustSync(t, s, dataplane.Update{})
-		if report.Due.IsZero() {
+	var report dataplane.Report
+	for range 100 {
+		if report = mustSync(t, s, dataplane.Update{}); report.Due.IsZero() {
 			return report
 		}
 		c.now = report.Due
 	}
-	t.Fatal("there is always something due")
+	t.Fatalf("there is always something due; rejected: %v", report.Rejected)
 	return dataplane.Report{}
 }
 
