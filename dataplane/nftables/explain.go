@@ -74,6 +74,24 @@ type Locator interface {
 	IsLocal(netip.Addr) (bool, error)
 }
 
+// cachedLocator asks about each address once: every bucket asks again.
+type cachedLocator struct {
+	from  Locator
+	known map[netip.Addr]bool
+}
+
+// IsLocal is part of Locator.
+func (c cachedLocator) IsLocal(addr netip.Addr) (bool, error) {
+	if local, ok := c.known[addr]; ok {
+		return local, nil
+	}
+	local, err := c.from.IsLocal(addr)
+	if err == nil {
+		c.known[addr] = local
+	}
+	return local, err
+}
+
 // ErrNoTable says that there are no rules to explain.
 var ErrNoTable = errors.New("no rules of veridict")
 
@@ -97,7 +115,7 @@ func Explain(ctx context.Context, q Question, locate Locator) (*Explanation, err
 		return nil, err
 	}
 	e := &explainer{
-		family: f, question: q, locate: locate, rules: rules, chains: found.chains,
+		family: f, question: q, locate: cachedLocator{locate, make(map[netip.Addr]bool)}, rules: rules, chains: found.chains,
 		elements: &cachedElements{from: kernelElements{f}, known: make(map[string]*element)},
 	}
 	return e.explain(ctx)
@@ -133,6 +151,9 @@ func (e *explainer) explain(ctx context.Context) (*Explanation, error) {
 	buckets := make(map[Target]int)
 	branches := new(branches)
 	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		walk, err := e.walk(ctx, branches)
 		if err != nil {
 			return nil, err
