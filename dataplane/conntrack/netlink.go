@@ -168,16 +168,18 @@ func (k *Kernel) list(ctx context.Context, family dataplane.Family, attrs []byte
 }
 
 // filter returns the attributes that make the kernel list the flows to a frontend.
+// Those to an IPv6 address are asked for by port only: the kernel has the comparison of
+// IPv6 addresses the wrong way round and would leave out just them.
 func filter(front Frontend) ([]byte, error) {
 	vip := front.VIP
 	flags := uint32(filterProtocol)
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctaTupleOrig, func(tuple *netlink.AttributeEncoder) error {
-		if !vip.IsNodePort() {
+		if vip.Addr.Is4() {
 			flags |= filterDest
 			tuple.Nested(ctaTupleIP, func(ip *netlink.AttributeEncoder) error {
-				ip.Bytes(dstType(vip.Addr), vip.Addr.AsSlice())
+				ip.Bytes(ctaIPv4Dst, vip.Addr.AsSlice())
 				return nil
 			})
 		}

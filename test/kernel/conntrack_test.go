@@ -112,9 +112,14 @@ func (r *flowRig) frontends() []netip.AddrPort {
 	if r.sp.Key.Family == dataplane.IPv6 {
 		node = nodeIP6
 	}
-	return []netip.AddrPort{
-		netip.AddrPortFrom(r.sp.ClusterIP, 53), netip.AddrPortFrom(r.sp.External.IPs[0], 53), netip.AddrPortFrom(node, 31053),
+	var list []netip.AddrPort
+	for _, vip := range r.sp.VIPs() {
+		if vip.IsNodePort() {
+			vip.Addr = node
+		}
+		list = append(list, netip.AddrPortFrom(vip.Addr, vip.Port))
 	}
+	return list
 }
 
 // send sends from the one socket of the client for that frontend and returns who
