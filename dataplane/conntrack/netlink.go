@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -65,10 +66,20 @@ const (
 	readBuffer = 4 << 20
 )
 
-// netlinkTable is that of the calling thread's network namespace.
-type netlinkTable struct{}
+// Kernel is the table of the calling thread's network namespace. The zero value is
+// ready to use.
+type Kernel struct {
+	// dial opens a socket; that of the kernel if nil.
+	dial func(context.Context) (*netlink.Conn, error)
+}
 
-func dial(ctx context.Context) (*netlink.Conn, error) {
+var _ Table = (*Kernel)(nil)
+
+// open returns a socket that the caller closes.
+func (k *Kernel) open(ctx context.Context) (*netlink.Conn, error) {
+	if k.dial != nil {
+		return k.dial(ctx)
+	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
@@ -95,72 +106,80 @@ func message(kind uint16, flags netlink.HeaderFlags, family dataplane.Family, at
 }
 
 // List is part of [Table].
-func (t *netlinkTable) List(ctx context.Context, front Frontend, yield func(Flow)) error {
+func (k *Kernel) List(ctx context.Context, front Frontend, yield func(Flow)) error {
+	attrs, err := filter(front)
+	if err == nil {
+		err = k.listWhole(ctx, front.Family, attrs, yield)
+	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		// The kernel does not know the filter.
+		err = k.listWhole(ctx, front.Family, nil, yield)
+	}
+	if err != nil {
+		return fmt.Errorf("list UDP flows to %s (%s): %w", front.VIP, front.Family, err)
+	}
+	return nil
+}
+
+// listWhole starts again where the table has changed meanwhile.
+func (k *Kernel) listWhole(ctx context.Context, family dataplane.Family, attrs []byte, yield func(Flow)) error {
 	var err error
 	for range tries {
-		var flows []Flow
-		if flows, err = t.list(ctx, front); err == nil {
-			for _, flow := range flows {
-				yield(flow)
-			}
-			return nil
-		}
+		err = k.list(ctx, family, attrs, yield)
 		if !errors.Is(err, errInterrupted) && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
-	return fmt.Errorf("list UDP flows to %s (%s): %w", front.VIP, front.Family, err)
+	return err
 }
 
 var errInterrupted = errors.New("the table has changed while it was listed")
 
-func (t *netlinkTable) list(ctx context.Context, front Frontend) ([]Flow, error) {
-	conn, err := dial(ctx)
+// list yields what the kernel lists. Without attributes that is all flows.
+func (k *Kernel) list(ctx context.Context, family dataplane.Family, attrs []byte, yield func(Flow)) error {
+	conn, err := k.open(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = conn.Close() }()
-	attrs, err := filter(front)
-	if err != nil {
-		return nil, err
+	if _, err := conn.Send(message(msgGet, netlink.Dump, family, attrs)); err != nil {
+		return err
 	}
-	if _, err := conn.Send(message(msgGet, netlink.Dump, front.Family, attrs)); err != nil {
-		return nil, err
-	}
-	var flows []Flow
 	for msg, err := range conn.ReceiveIter() {
 		switch {
 		case err != nil:
-			return nil, err
+			return err
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		case msg.Header.Flags&netlink.DumpInterrupted != 0:
-			return nil, errInterrupted
+			return errInterrupted
 		case msg.Header.Type == netlink.Done || len(msg.Data) < 4:
 			continue
 		}
 		flow, isUDP, err := decode(msg.Data[4:])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if isUDP {
-			flows = append(flows, flow)
+			yield(flow)
 		}
 	}
-	return flows, nil
+	return nil
 }
 
 // filter returns the attributes that make the kernel list the flows to a frontend.
+// Those to an IPv6 address are asked for by port only: the kernel has the comparison of
+// IPv6 addresses the wrong way round and would leave out just them.
 func filter(front Frontend) ([]byte, error) {
 	vip := front.VIP
 	flags := uint32(filterProtocol)
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctaTupleOrig, func(tuple *netlink.AttributeEncoder) error {
-		if !vip.IsNodePort() {
+		if vip.Addr.Is4() {
 			flags |= filterDest
 			tuple.Nested(ctaTupleIP, func(ip *netlink.AttributeEncoder) error {
-				ip.Bytes(dstType(vip.Addr), vip.Addr.AsSlice())
+				ip.Bytes(ctaIPv4Dst, vip.Addr.AsSlice())
 				return nil
 			})
 		}
@@ -274,12 +293,38 @@ func (t *tuple) decodeProto(ad *netlink.AttributeDecoder) error {
 }
 
 // Delete is part of [Table].
-func (t *netlinkTable) Delete(ctx context.Context, flow Flow) error {
-	conn, err := dial(ctx)
+func (k *Kernel) Delete(ctx context.Context, flows []Flow) (int, error) {
+	conn, err := k.open(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
+	n := 0
+	var failed error
+	for i := range flows {
+		if ctx.Err() != nil {
+			return n, context.Cause(ctx)
+		}
+		flow := &flows[i]
+		attrs, err := flow.encode()
+		if err != nil {
+			return n, fmt.Errorf("encode request: %w", err)
+		}
+		_, err = conn.Execute(message(msgDelete, netlink.Acknowledge, dataplane.FamilyOf(flow.Dest.Addr()), attrs))
+		switch {
+		case err == nil:
+			n++
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return n, fmt.Errorf("delete UDP flows: %w", err)
+		case !errors.Is(err, unix.ENOENT) && failed == nil:
+			failed = fmt.Errorf("delete UDP flow %s to %s: %w", flow.Source, flow.Dest, err)
+		}
+	}
+	return n, failed
+}
+
+// encode returns the attributes that name a flow.
+func (flow *Flow) encode() ([]byte, error) {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctaTupleOrig, func(tuple *netlink.AttributeEncoder) error {
@@ -300,13 +345,5 @@ func (t *netlinkTable) Delete(ctx context.Context, flow Flow) error {
 	if flow.Zone != 0 {
 		e.Uint16(ctaZone, flow.Zone)
 	}
-	attrs, err := e.Encode()
-	if err != nil {
-		return fmt.Errorf("encode request: %w", err)
-	}
-	_, err = conn.Execute(message(msgDelete, netlink.Acknowledge, dataplane.FamilyOf(flow.Dest.Addr()), attrs))
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("delete UDP flow %s to %s: %w", flow.Source, flow.Dest, err)
-	}
-	return nil
+	return e.Encode()
 }

@@ -37,12 +37,13 @@ func (f *fakeTable) List(_ context.Context, front Frontend, yield func(Flow)) er
 	return nil
 }
 
-func (f *fakeTable) Delete(_ context.Context, flow Flow) error {
+func (f *fakeTable) Delete(_ context.Context, flows []Flow) (int, error) {
+	before := len(f.flows)
 	f.flows = slices.DeleteFunc(f.flows, func(text string) bool {
 		other := parse(text, 0)
-		return other.Source == flow.Source && other.Dest == flow.Dest
+		return slices.ContainsFunc(flows, func(flow Flow) bool { return other.Source == flow.Source && other.Dest == flow.Dest })
 	})
-	return nil
+	return before - len(f.flows), nil
 }
 
 func parse(text string, id int) Flow {
@@ -54,16 +55,22 @@ func parse(text string, id int) Flow {
 	}
 }
 
-// fakeInner fails as it is told to.
-type fakeInner struct{ err error }
+// fakeInner fails and rejects as it is told to.
+type fakeInner struct {
+	err      error
+	rejected []dataplane.Rejection
+}
 
 func (f *fakeInner) Reset(context.Context, dataplane.State) (dataplane.Report, error) {
-	return dataplane.Report{}, f.err
+	return dataplane.Report{Rejected: f.rejected}, f.err
 }
 
 func (f *fakeInner) Sync(context.Context, dataplane.Update) (dataplane.Report, error) {
-	return dataplane.Report{}, f.err
+	return dataplane.Report{Rejected: f.rejected}, f.err
 }
+
+// Two addresses of the node. The first takes NodePorts.
+var node4, other4 = netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("192.168.1.2")
 
 type rig struct {
 	t      *testing.T
@@ -76,6 +83,7 @@ type rig struct {
 const (
 	vip      = "172.30.0.10:53"
 	node     = "192.168.0.2:30053"
+	other    = "192.168.1.2:30053"
 	external = "5.6.7.8:53"
 )
 
@@ -84,7 +92,7 @@ func newRig(t *testing.T, flows ...string) *rig {
 	r.syncer = New(r.inner, Options{
 		Table: r.table, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return r.now },
 		Local: func() func(netip.Addr) bool {
-			return func(a netip.Addr) bool { return a == netip.MustParseAddr("192.168.0.2") }
+			return func(a netip.Addr) bool { return a == node4 || a == other4 || a.IsLoopback() }
 		},
 	})
 	return r
@@ -103,8 +111,12 @@ func dns(serving ...string) dataplane.ServicePort {
 	return sp
 }
 
+func settings(nodePortAddresses ...netip.Addr) dataplane.Settings {
+	return dataplane.Settings{NodePortAddresses: nodePortAddresses}
+}
+
 func state(ports ...dataplane.ServicePort) dataplane.State {
-	s := dataplane.State{ServicePorts: make(map[dataplane.ServicePortKey]dataplane.ServicePort)}
+	s := dataplane.State{Settings: settings(node4), ServicePorts: make(map[dataplane.ServicePortKey]dataplane.ServicePort)}
 	for _, sp := range ports {
 		s.ServicePorts[sp.Key] = sp
 	}
@@ -146,11 +158,16 @@ func TestStaleFlows(t *testing.T) {
 		"10.1.0.1:1003 > 8.8.8.8:53 > 8.8.8.8:53",
 		"10.1.0.1:1004 > 10.9.9.9:30053 > 10.9.9.9:30053",
 		"10.1.0.1:1005 > 172.30.0.11:53 > " + b + " nat",
+		"10.1.0.1:1006 > 10.9.9.9:30053 > " + b + " nat",
+		// Programs of the node, where NodePorts are not served.
+		"10.1.0.1:1007 > " + other + " > " + other,
+		"127.0.0.1:1008 > 127.0.0.1:30053 > 127.0.0.1:30053",
 	}
 	goes := []string{
 		"10.1.0.1:2000 > " + vip + " > " + b + " nat",
 		"10.1.0.1:2001 > " + node + " > " + b + " nat",
 		"10.1.0.1:2002 > " + external + " > " + b + " nat",
+		"10.1.0.1:2005 > " + other + " > " + b + " nat",
 		// From before there was a rule.
 		"10.1.0.1:2003 > " + vip + " > " + vip,
 		"10.1.0.1:2004 > " + node + " > " + node,
@@ -193,9 +210,9 @@ func TestVIPPassesOn(t *testing.T) {
 	r := newRig(t)
 	r.reset(sp)
 	r.table.flows = []string{flow}
-	other := dns("10.0.0.2:53")
-	other.Key.Name = "other"
-	r.sync(dataplane.Update{Changed: []dataplane.ServicePort{other}, Removed: []dataplane.ServicePortKey{sp.Key}})
+	next := dns("10.0.0.2:53")
+	next.Key.Name = "next"
+	r.sync(dataplane.Update{Changed: []dataplane.ServicePort{next}, Removed: []dataplane.ServicePortKey{sp.Key}})
 	r.want(flow)
 }
 
@@ -220,7 +237,7 @@ func TestTableFailureIsTriedAgain(t *testing.T) {
 	r := newRig(t, flow)
 	r.table.failing = errors.New("no memory")
 	report := r.reset(dns("10.0.0.2:53"))
-	if want := r.now.Add(retry); report.Due != want {
+	if want := r.now.Add(retryFirst); report.Due != want {
 		t.Errorf("due %v, want %v", report.Due, want)
 	}
 	r.table.failing = nil

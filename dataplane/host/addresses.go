@@ -5,6 +5,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,9 +14,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// tries is how often a listing is started again that addresses have changed under.
+const tries = 10
+
 // Addresses returns the addresses of all interfaces, sorted, each once.
 func Addresses() ([]netip.Addr, error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	for i := 1; i < tries && errors.Is(err, netlink.ErrDumpInterrupted); i++ {
+		list, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of interfaces: %w", err)
 	}
@@ -33,52 +40,81 @@ const (
 	// settle is how long changes are collected: an interface that comes up brings
 	// several addresses.
 	settle = 50 * time.Millisecond
-	// relist bounds how long a lost notification can go unnoticed.
+	// relist bounds how long a change that nobody was told of can go unnoticed.
 	relist = time.Minute
 )
 
 // Watch calls handle with the addresses now, and again whenever they have changed,
-// until ctx is done.
+// until ctx is done; then it returns the cause. Another error is one of listing
+// or of subscribing. Notifications that come while handle runs are one.
 func Watch(ctx context.Context, handle func([]netip.Addr)) error {
-	updates := make(chan netlink.AddrUpdate, 64)
-	done := make(chan struct{})
-	defer close(done)
-	if err := netlink.AddrSubscribe(updates, done); err != nil {
-		return fmt.Errorf("watch addresses of interfaces: %w", err)
-	}
-	var last []netip.Addr
-	for first := true; ; first = false {
-		addrs, err := Addresses()
-		if err != nil {
+	w := addressWatch{handle: handle}
+	for {
+		if err := w.follow(ctx); err != nil {
 			return err
-		}
-		if first || !slices.Equal(addrs, last) {
-			handle(addrs)
-		}
-		last = addrs
-		if updates = await(ctx, updates); ctx.Err() != nil {
-			return context.Cause(ctx)
 		}
 	}
 }
 
-// await waits for changes and then until there are none for a moment. It returns
-// nil if there will be no more notifications, since the kernel had too many to send:
-// then the addresses are listed from time to time.
-func await(ctx context.Context, updates chan netlink.AddrUpdate) chan netlink.AddrUpdate {
+// addressWatch calls handle with what differs from last.
+type addressWatch struct {
+	handle func([]netip.Addr)
+	last   []netip.Addr
+	told   bool
+}
+
+// follow tells of changes until the kernel ends the subscription, which it does when
+// it had more to send than anybody has read.
+func (w *addressWatch) follow(ctx context.Context) error {
+	updates := make(chan netlink.AddrUpdate, 64)
+	done := make(chan struct{})
+	if err := netlink.AddrSubscribe(updates, done); err != nil {
+		return fmt.Errorf("watch addresses of interfaces: %w", err)
+	}
+	defer func() {
+		close(done)
+		// The subscriber may be about to send.
+		for range updates {
+		}
+	}()
+	for {
+		addrs, err := Addresses()
+		if err != nil {
+			return err
+		}
+		if !w.told || !slices.Equal(addrs, w.last) {
+			w.handle(addrs)
+		}
+		w.last, w.told = addrs, true
+		subscribed := await(ctx, updates)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !subscribed {
+			return nil
+		}
+	}
+}
+
+// await waits for a change, and collects those of the next moment. It returns false if
+// there will be no more of them.
+func await(ctx context.Context, updates <-chan netlink.AddrUpdate) (subscribed bool) {
 	timer := time.NewTimer(relist)
 	defer timer.Stop()
-	for {
+	for collecting := false; ; {
 		select {
 		case <-ctx.Done():
-			return updates
+			return updates != nil
 		case <-timer.C:
-			return updates
+			return updates != nil
 		case _, ok := <-updates:
 			if !ok {
-				return nil
+				updates = nil
 			}
-			timer.Reset(settle)
+			if !collecting {
+				collecting = true
+				timer.Reset(settle)
+			}
 		}
 	}
 }

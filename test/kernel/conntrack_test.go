@@ -28,6 +28,8 @@ type flowRig struct {
 	t       *testing.T
 	cluster *cluster
 	syncer  dataplane.Syncer
+	inner   *nftables.Syncer
+	clock   *clock
 	sp      dataplane.ServicePort
 	a, b    dataplane.Endpoint
 	conns   map[string]*net.UDPConn
@@ -73,8 +75,11 @@ func newFlowRig(t *testing.T, family dataplane.Family) *flowRig {
 // restart has another process take over.
 func (r *flowRig) restart() {
 	r.t.Helper()
-	inner := newSyncer(r.t, quiet(nftables.MarkFree))
-	r.syncer = conntrack.New(failing{inner, &r.fail}, conntrack.Options{Logger: slog.New(slog.DiscardHandler)})
+	options := quiet(nftables.MarkFree)
+	r.clock = newClock()
+	options.Now = r.clock.Now
+	r.inner = newSyncer(r.t, options)
+	r.syncer = conntrack.New(failing{r.inner, &r.fail}, conntrack.Options{Logger: options.Logger, Now: r.clock.Now})
 	r.reset()
 }
 
@@ -107,9 +112,14 @@ func (r *flowRig) frontends() []netip.AddrPort {
 	if r.sp.Key.Family == dataplane.IPv6 {
 		node = nodeIP6
 	}
-	return []netip.AddrPort{
-		netip.AddrPortFrom(r.sp.ClusterIP, 53), netip.AddrPortFrom(r.sp.External.IPs[0], 53), netip.AddrPortFrom(node, 31053),
+	var list []netip.AddrPort
+	for _, vip := range r.sp.VIPs() {
+		if vip.IsNodePort() {
+			vip.Addr = node
+		}
+		list = append(list, netip.AddrPortFrom(vip.Addr, vip.Port))
 	}
+	return list
 }
 
 // send sends from the one socket of the client for that frontend and returns who
@@ -247,5 +257,52 @@ func TestTCPConnectionsOutliveTheirEndpoint(t *testing.T) {
 		return err
 	}); testbed.Reason(err) != "refused" {
 		t.Errorf("a new connection: %v, want refused", err)
+	}
+}
+
+// settle does all work that becomes due.
+func (r *flowRig) settle() {
+	r.t.Helper()
+	for range 20 {
+		report, err := r.syncer.Sync(r.t.Context(), dataplane.Update{})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if report.Due.IsZero() {
+			return
+		}
+		r.clock.now = report.Due
+	}
+	r.t.Fatal("there is always something due")
+}
+
+// A client with a pin goes back to the endpoint that is gone until its pin is, which
+// may take longer than the flow was looked at.
+func TestUDPFlowsFollowPins(t *testing.T) {
+	for _, family := range []dataplane.Family{dataplane.IPv4, dataplane.IPv6} {
+		t.Run(family.String(), func(t *testing.T) {
+			r := newFlowRig(t, family)
+			r.sp.AffinitySeconds = 600
+			r.serve(r.a)
+			r.settle()
+			r.answers("with a pin", r.a)
+			r.serve(r.b)
+			for _, to := range r.frontends() {
+				_, _ = r.send(to, 50*time.Millisecond)
+			}
+			// The second look.
+			r.clock.advance(250 * time.Millisecond)
+			if _, err := r.syncer.Sync(t.Context(), dataplane.Update{}); err != nil {
+				t.Fatal(err)
+			}
+			for _, to := range r.frontends() {
+				_, _ = r.send(to, 50*time.Millisecond)
+			}
+			if _, err := r.inner.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.settle()
+			r.answers("after its pin was swept", r.b)
+		})
 	}
 }
