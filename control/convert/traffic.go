@@ -108,8 +108,10 @@ func (s *Service) setTraffic(in *v1.Service, p *problems) {
 		AffinitySeconds: affinity(spec, p),
 	}
 	balanced := spec.Type == v1.ServiceTypeLoadBalancer
-	if balanced {
-		t.LoadBalancerIPs = ingressIPs(in.Status.LoadBalancer.Ingress, p)
+	// The status outlives a change of the type until the load balancer is gone, and
+	// its addresses lead here until then.
+	t.LoadBalancerIPs = ingressIPs(in.Status.LoadBalancer.Ingress, p)
+	if balanced || len(t.LoadBalancerIPs) > 0 {
 		t.SourceRanges = sourceRanges(spec.LoadBalancerSourceRanges, p)
 	}
 	external := isLocal(&spec.ExternalTrafficPolicy, "spec.externalTrafficPolicy", p)

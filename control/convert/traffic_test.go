@@ -86,6 +86,11 @@ status: {loadBalancer: {ingress: [{ip: 5.6.7.8}, {ip: 1.2.3.4, ipMode: VIP}, {ip
 			object: "spec: {type: LoadBalancer, healthCheckNodePort: 31000}",
 		},
 		{
+			name:   "the status of before outlives the type",
+			object: "{spec: {type: ClusterIP, loadBalancerSourceRanges: [10.0.0.0/8]}, status: {loadBalancer: {ingress: [{ip: 5.6.7.8}]}}}",
+			want:   &convert.Traffic{LoadBalancerIPs: addrs("5.6.7.8"), SourceRanges: prefixes("10.0.0.0/8")},
+		},
+		{
 			name:   "affinity by default",
 			object: "spec: {sessionAffinity: ClientIP}",
 			want:   &convert.Traffic{AffinitySeconds: 10800},
