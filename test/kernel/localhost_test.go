@@ -58,7 +58,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 		}
 	}
 	for _, table := range []string{"ip", "ip6"} {
-		rejected := regexp.MustCompile(`udp counter packets [1-9]`)
+		rejected := regexp.MustCompile(`(udp|17) counter packets [1-9]`)
 		if listing := list(t, "chain", table, "veridict", "reject-localhost"); !rejected.MatchString(listing) {
 			t.Errorf("nothing is counted:\n%s", listing)
 		}
