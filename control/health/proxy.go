@@ -14,9 +14,10 @@ type Proxy struct {
 	now     func() time.Time
 
 	mu sync.Mutex
-	// queued is when the oldest change came that is not programmed yet, zero if
-	// there is none.
+	// queued is since when a change has waited at the longest, zero if none does.
 	queued time.Time
+	// latest is when the last change came.
+	latest time.Time
 }
 
 // NewProxy returns a healthy proxy. It is unhealthy while a change waits for longer
@@ -33,8 +34,9 @@ func NewProxy(timeout time.Duration, now func() time.Time) *Proxy {
 func (p *Proxy) Queued() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.latest = p.now()
 	if p.queued.IsZero() {
-		p.queued = p.now()
+		p.queued = p.latest
 	}
 }
 
@@ -43,8 +45,12 @@ func (p *Proxy) Queued() {
 func (p *Proxy) Updated(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.queued.After(since) {
+	switch {
+	case !p.latest.After(since):
 		p.queued = time.Time{}
+	case p.queued.Before(since):
+		// Of the changes that came later only the last one's time is known.
+		p.queued = since
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -53,6 +54,8 @@ type Server struct {
 	// failures are the errors that were logged, by Service.
 	failures map[string]string
 	stopping sync.WaitGroup
+	// ended is set when Run has ended, which is for good.
+	ended bool
 }
 
 // NewServer returns a Server without Services.
@@ -76,7 +79,7 @@ func (s *Server) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			s.Sync(nil)
+			s.end()
 			s.stopping.Wait()
 			return context.Cause(ctx)
 		case <-timer.C():
@@ -87,6 +90,15 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// end stops all servers. Whoever calls Sync may end later, and starts none again.
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.checks = nil
+	s.apply()
 }
 
 // SetAddresses says which addresses of the node are listened on; all if there are
@@ -105,11 +117,14 @@ func (s *Server) SetAddresses(addresses []netip.Addr) {
 }
 
 // Sync replaces the checks of all Services, by "namespace/name". A port that passes
-// from one Service to another is given up first.
+// from one Service to another is given up first. After Run it does nothing.
 func (s *Server) Sync(checks map[string]Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.checks = checks
+	if s.ended {
+		return
+	}
+	s.checks = maps.Clone(checks)
 	s.apply()
 }
 
@@ -186,15 +201,15 @@ func (s *Server) listenAddresses(port uint16) []string {
 
 // Times that a load balancer never needs.
 const (
-	headerTimeout = 5 * time.Second
-	writeTimeout  = 5 * time.Second
-	idleTimeout   = 2 * time.Minute
-	stopTimeout   = time.Second
+	readTimeout  = 5 * time.Second
+	writeTimeout = 5 * time.Second
+	idleTimeout  = 2 * time.Minute
+	stopTimeout  = time.Second
 )
 
 func (i *instance) httpServer(logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: i, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		Handler: i, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
