@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -86,15 +87,27 @@ func (p *proxy) pick(client netip.Addr) (netip.AddrPort, bool) {
 // serve accepts connections until close.
 func (p *proxy) serve() {
 	p.running.Go(func() {
+		failing := false
 		for {
 			conn, err := p.listener.Accept()
-			if err != nil {
-				if !errors.Is(err, net.ErrClosed) {
-					p.o.Logger.Error("a NodePort is not served on the loopback address any more", "servicePort", p.name, "err", err)
-				}
+			if err == nil {
+				failing = false
+				p.running.Go(func() { p.handle(conn) })
+				continue
+			}
+			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			p.running.Go(func() { p.handle(conn) })
+			if !failing {
+				failing = true
+				p.o.Logger.Error("cannot accept connections to a NodePort on the loopback address, trying again",
+					"servicePort", p.name, "nodePort", p.port, "err", err)
+			}
+			select {
+			case <-p.ctx.Done():
+				return
+			case <-p.o.After(acceptAgain):
+			}
 		}
 	})
 }
@@ -132,10 +145,17 @@ func (p *proxy) handle(client net.Conn) {
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
-	if err != nil || !ok || half.CloseWrite() != nil {
-		_ = to.Close()
-		_ = from.Close()
+	closed := ok && half.CloseWrite() == nil
+	if err == nil && closed || errors.Is(err, os.ErrDeadlineExceeded) {
+		return
 	}
+	// One of the two is gone. What it had sent before may still be on its way to the
+	// other. What the other sends now is read, for nobody: closing a connection with
+	// something unread would reset it, and the end of the answer would be lost.
+	end := time.Now().Add(lingerTimeout)
+	_ = to.SetDeadline(end)
+	_ = from.SetDeadline(end)
+	_, _ = io.Copy(io.Discard, from)
 }
 
 // reset closes a connection so that the client sees that it was refused.

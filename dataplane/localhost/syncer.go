@@ -17,8 +17,16 @@ import (
 // dialTimeout is how long an endpoint has to answer.
 const dialTimeout = 5 * time.Second
 
+// lingerTimeout is how long a connection goes on in one direction after the other
+// has failed.
+const lingerTimeout = 5 * time.Second
+
 // retryAfter is when a port that could not be listened on is tried again.
 const retryAfter = 5 * time.Second
+
+// acceptAgain is the pause after a connection could not be accepted, as when there
+// is no file descriptor left.
+const acceptAgain = time.Second
 
 // Options are what a [Syncer] is made of.
 type Options struct {
@@ -28,6 +36,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Now is time.Now if nil.
 	Now func() time.Time
+	// After is time.After if nil.
+	After func(d time.Duration) <-chan time.Time
 	// Draw returns a random number below n. It is called by several goroutines.
 	Draw func(n int) int
 }
@@ -40,6 +50,8 @@ type Syncer struct {
 	proxied bool
 	ports   map[dataplane.ServicePortKey]*dataplane.ServicePort
 	proxies map[dataplane.ServicePortKey]*proxy
+	// touched are those that the next success may have to change a proxy for.
+	touched map[dataplane.ServicePortKey]struct{}
 	// failures are the errors that were logged.
 	failures map[dataplane.ServicePortKey]string
 }
@@ -55,12 +67,16 @@ func New(inner dataplane.Syncer, o Options) *Syncer {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.After == nil {
+		o.After = time.After
+	}
 	if o.Draw == nil {
 		o.Draw = rand.IntN
 	}
 	return &Syncer{
 		Syncer: inner, o: o, ports: make(map[dataplane.ServicePortKey]*dataplane.ServicePort),
-		proxies: make(map[dataplane.ServicePortKey]*proxy), failures: make(map[dataplane.ServicePortKey]string),
+		proxies: make(map[dataplane.ServicePortKey]*proxy), touched: make(map[dataplane.ServicePortKey]struct{}),
+		failures: make(map[dataplane.ServicePortKey]string),
 	}
 }
 
@@ -71,6 +87,7 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 	for key, sp := range state.ServicePorts {
 		s.set(key, &sp)
 	}
+	s.touchAll()
 	report, err := s.Syncer.Reset(ctx, state)
 	if err == nil {
 		s.listen(ctx, &report)
@@ -80,14 +97,19 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 
 // Sync is part of dataplane.Syncer.
 func (s *Syncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.Report, error) {
-	if update.Settings != nil {
-		s.proxied = update.Settings.Localhost == dataplane.LocalhostProxied
-	}
 	for _, key := range update.Removed {
 		delete(s.ports, key)
+		s.touched[key] = struct{}{}
 	}
 	for i := range update.Changed {
 		s.set(update.Changed[i].Key, &update.Changed[i])
+	}
+	if update.Settings != nil {
+		proxied := update.Settings.Localhost == dataplane.LocalhostProxied
+		if proxied != s.proxied {
+			s.proxied = proxied
+			s.touchAll()
+		}
 	}
 	report, err := s.Syncer.Sync(ctx, update)
 	if err == nil {
@@ -97,6 +119,7 @@ func (s *Syncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.R
 }
 
 func (s *Syncer) set(key dataplane.ServicePortKey, sp *dataplane.ServicePort) {
+	s.touched[key] = struct{}{}
 	if key.Protocol == dataplane.TCP && sp.External != nil && sp.External.NodePort != 0 {
 		s.ports[key] = sp
 	} else {
@@ -104,21 +127,40 @@ func (s *Syncer) set(key dataplane.ServicePortKey, sp *dataplane.ServicePort) {
 	}
 }
 
-// listen makes the proxies those of the state.
+// touchAll touches what is served and what should be.
+func (s *Syncer) touchAll() {
+	for key := range s.proxies {
+		s.touched[key] = struct{}{}
+	}
+	for key := range s.ports {
+		s.touched[key] = struct{}{}
+	}
+}
+
+// listen makes the proxies of what was touched those of the state, and tries again
+// what failed.
 func (s *Syncer) listen(ctx context.Context, report *dataplane.Report) {
 	wanted := s.ports
 	if !s.proxied {
 		wanted = nil
 	}
-	for key, p := range s.proxies {
-		if sp := wanted[key]; sp == nil || sp.External.NodePort != p.port {
+	for key := range s.failures {
+		s.touched[key] = struct{}{}
+	}
+	// First all that ends: a port may pass from one ServicePort to another.
+	for key := range s.touched {
+		p, sp := s.proxies[key], wanted[key]
+		if p != nil && (sp == nil || sp.External.NodePort != p.port) {
 			p.close()
 			delete(s.proxies, key)
 		}
 	}
 	failures := make(map[dataplane.ServicePortKey]string)
-	for key, sp := range wanted {
-		p := s.proxies[key]
+	for key := range s.touched {
+		p, sp := s.proxies[key], wanted[key]
+		if sp == nil {
+			continue
+		}
 		if p != nil {
 			p.update(sp)
 			continue
@@ -135,6 +177,8 @@ func (s *Syncer) listen(ctx context.Context, report *dataplane.Report) {
 		s.proxies[key] = p
 	}
 	s.failures = failures
+	// Not cleared: that takes as long as the largest update did.
+	s.touched = make(map[dataplane.ServicePortKey]struct{})
 	if len(failures) > 0 {
 		if due := s.o.Now().Add(retryAfter); report.Due.IsZero() || due.Before(report.Due) {
 			report.Due = due
