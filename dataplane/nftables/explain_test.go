@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,12 +54,7 @@ func TestJHash(t *testing.T) {
 type localAddrs []netip.Addr
 
 func (l localAddrs) IsLocal(addr netip.Addr) (bool, error) {
-	for _, a := range l {
-		if a == addr {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.Contains(l, addr), nil
 }
 
 // heldElements are elements by set and key.
