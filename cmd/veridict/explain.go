@@ -138,9 +138,9 @@ func writeExplanation(w io.Writer, q question, e *explanation) {
 	if q.In == "" {
 		from = "from the node itself"
 	}
-	fmt.Fprintf(w, "%s connects to %s, %s: %s\n  %s\n\n", q.Client, q.To, from, e.Verdict, e.Reason)
+	fmt.Fprintf(w, "%s connects to %s, %s: %s\n  %s\n", q.Client, q.To, from, e.Verdict, e.Reason)
 	if len(e.Targets) > 0 {
-		fmt.Fprintln(w, "It can come to:")
+		fmt.Fprintln(w, "\nIt can come to:")
 	}
 	for i, target := range e.Targets {
 		if i == maxTargets {
@@ -171,7 +171,11 @@ func writeExplanation(w io.Writer, q question, e *explanation) {
 		}
 	}
 	if len(e.Steps) > 0 {
-		fmt.Fprintln(w, "\nThe way of the first packet (of the first endpoint):")
+		heading := "The way of the first packet:"
+		if len(e.Targets) > 1 {
+			heading = "The way of the first packet to the first of them:"
+		}
+		fmt.Fprintf(w, "\n%s\n", heading)
 	}
 	last := ""
 	for _, s := range e.Steps {

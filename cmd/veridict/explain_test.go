@@ -123,11 +123,34 @@ It can come to:
 masqueraded: the endpoint is the client itself
 not masqueraded: the client is a pod of this node
 
-The way of the first packet (of the first endpoint):
+The way of the first packet to the first of them:
   prerouting, chain services
     lookup  @service-ips  10.96.0.1 . tcp . 80 : goto cluster-4
   prerouting, chain cluster-4
     draw  one of 4 buckets at random
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+func TestExplanationOfAMiss(t *testing.T) {
+	t.Parallel()
+	q, err := parseQuestion("10.0.0.1", "10.96.0.1:81")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	writeExplanation(&out, q, &explanation{
+		Verdict: nftables.Rejected, Reason: "the cluster IP has no such port and protocol",
+		Steps: []nftables.Step{{Hook: "output", Chain: "cluster-ips-check", Action: "reject"}},
+	})
+	want := `10.0.0.1 connects to 10.96.0.1:81/tcp, from the node itself: rejected
+  the cluster IP has no such port and protocol
+
+The way of the first packet:
+  output, chain cluster-ips-check
+    reject
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
