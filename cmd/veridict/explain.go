@@ -46,15 +46,8 @@ whether an address is the node's own.`,
 		if err != nil {
 			return usageError{err}
 		}
-		route, err := host.RouteTo(q.Client)
-		if err != nil {
+		if q.In, err = entrance(q.Client, *in, host.RouteTo); err != nil {
 			return err
-		}
-		switch {
-		case *in != "":
-			q.In = *in
-		case !route.Local:
-			q.In = route.Interface
 		}
 		explanation, err := explainKernel(cmd.Context(), q)
 		if err != nil {
@@ -69,6 +62,25 @@ whether an address is the node's own.`,
 		return nil
 	}
 	return cmd
+}
+
+// entrance returns the interface that packets of a client come in by, empty if the
+// client is the node itself. The routing table is asked only if it is not given.
+func entrance(client netip.Addr, given string, routeTo func(netip.Addr) (host.Route, error)) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	route, err := routeTo(client)
+	switch {
+	case err != nil:
+		return "", err
+	case route.Local:
+		return "", nil
+	case route.Interface == "":
+		return "", fmt.Errorf("there is no route to %s: name the interface that it comes in by with --in-interface", client)
+	default:
+		return route.Interface, nil
+	}
 }
 
 // explainReport is what explain prints with -o json.
@@ -126,9 +138,9 @@ func writeExplanation(w io.Writer, q question, e *explanation) {
 	if q.In == "" {
 		from = "from the node itself"
 	}
-	fmt.Fprintf(w, "%s connects to %s, %s: %s\n  %s\n\n", q.Client, q.To, from, e.Verdict, e.Reason)
+	fmt.Fprintf(w, "%s connects to %s, %s: %s\n  %s\n", q.Client, q.To, from, e.Verdict, e.Reason)
 	if len(e.Targets) > 0 {
-		fmt.Fprintln(w, "It can come to:")
+		fmt.Fprintln(w, "\nIt can come to:")
 	}
 	for i, target := range e.Targets {
 		if i == maxTargets {
@@ -159,7 +171,11 @@ func writeExplanation(w io.Writer, q question, e *explanation) {
 		}
 	}
 	if len(e.Steps) > 0 {
-		fmt.Fprintln(w, "\nThe way of the first packet (of the first endpoint):")
+		heading := "The way of the first packet:"
+		if len(e.Targets) > 1 {
+			heading = "The way of the first packet to the first of them:"
+		}
+		fmt.Fprintf(w, "\n%s\n", heading)
 	}
 	last := ""
 	for _, s := range e.Steps {

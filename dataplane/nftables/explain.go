@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -146,9 +147,7 @@ const (
 )
 
 func (e *explainer) explain(ctx context.Context) (*Explanation, error) {
-	var out Explanation
-	targets := make(map[Target]float64)
-	buckets := make(map[Target]int)
+	found := outcomes{targets: make(map[Target]*Target), ways: make(map[Target]*walk)}
 	branches := new(branches)
 	for {
 		if ctx.Err() != nil {
@@ -158,35 +157,71 @@ func (e *explainer) explain(ctx context.Context) (*Explanation, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out.Steps == nil {
-			out.Steps, out.Verdict, out.Reason = walk.steps, walk.outcome(), walk.reason
-		}
-		if walk.translated {
-			target := Target{Endpoint: walk.dest, Masquerade: walk.masquerade, Why: walk.why}
-			targets[target] += branches.probability()
-			if walk.drawn {
-				buckets[target]++
-			}
-		}
+		found.add(walk, branches.probability())
 		if !branches.advance() {
 			break
 		}
 	}
-	for target, probability := range targets {
-		target.Probability, target.Buckets = probability, buckets[target]
-		out.Targets = append(out.Targets, target)
-	}
-	slices.SortFunc(out.Targets, func(a, b Target) int {
-		return cmp.Or(cmp.Compare(b.Probability, a.Probability), a.Endpoint.Compare(b.Endpoint))
-	})
+	out := found.explanation()
 	if out.Reason == "" {
-		reason, err := e.whyUntranslated(ctx, &out)
+		reason, err := e.whyUntranslated(ctx, out)
 		if err != nil {
 			return nil, err
 		}
 		out.Reason = reason
 	}
-	return &out, nil
+	return out, nil
+}
+
+// outcomes are what became of the ways through the rules.
+type outcomes struct {
+	// first is the first way.
+	first *walk
+	// targets are by what all buckets of one have in common, ways are the first that
+	// lead to each.
+	targets map[Target]*Target
+	ways    map[Target]*walk
+}
+
+// add counts a way. One that a filter ends after the translation comes to no endpoint.
+func (o *outcomes) add(w *walk, probability float64) {
+	if o.first == nil {
+		o.first = w
+	}
+	if w.outcome() != Translated {
+		return
+	}
+	key := Target{Endpoint: w.dest, Masquerade: w.masquerade, Why: w.why}
+	if o.targets[key] == nil {
+		target := key
+		o.targets[key], o.ways[key] = &target, w
+	}
+	o.targets[key].Probability += probability
+	if w.drawn {
+		o.targets[key].Buckets++
+	}
+}
+
+// explanation returns the endpoints in order and the way to the first, or the first
+// way if none leads to an endpoint.
+func (o *outcomes) explanation() *Explanation {
+	keys := slices.SortedFunc(maps.Keys(o.targets), func(a, b Target) int {
+		return cmp.Or(cmp.Compare(o.targets[b].Probability, o.targets[a].Probability),
+			a.Endpoint.Compare(b.Endpoint), cmp.Compare(a.Why, b.Why))
+	})
+	way := o.first
+	if len(keys) > 0 {
+		way = o.ways[keys[0]]
+	}
+	// Empty lists, not null, for who reads JSON.
+	out := &Explanation{
+		Verdict: way.outcome(), Reason: way.reason,
+		Targets: make([]Target, 0, len(keys)), Steps: append([]Step{}, way.steps...),
+	}
+	for _, key := range keys {
+		out.Targets = append(out.Targets, *o.targets[key])
+	}
+	return out
 }
 
 // whyUntranslated says why nothing applies to the packet.
