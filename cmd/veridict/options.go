@@ -72,8 +72,9 @@ func (o *manifestOptions) loadState(ctx context.Context, logger *slog.Logger) (c
 }
 
 // garbagePercent makes the heap grow less between collections: reading a large
-// directory leaves much more garbage than objects.
-const garbagePercent = 60
+// directory leaves much more garbage than objects. At 20,000 Services 60 instead of
+// 30 takes 10 MiB more and saves a fourth of the time that reading takes.
+const garbagePercent = 30
 
 func tuneMemory() {
 	if os.Getenv("GOGC") == "" {

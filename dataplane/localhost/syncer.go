@@ -84,8 +84,8 @@ func New(inner dataplane.Syncer, o Options) *Syncer {
 func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
 	s.proxied = state.Settings.Localhost == dataplane.LocalhostProxied
 	clear(s.ports)
-	for key, sp := range state.ServicePorts {
-		s.set(key, &sp)
+	for _, sp := range state.ServicePorts {
+		s.set(&sp)
 	}
 	s.touchAll()
 	report, err := s.Syncer.Reset(ctx, state)
@@ -98,11 +98,10 @@ func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Re
 // Sync is part of dataplane.Syncer.
 func (s *Syncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.Report, error) {
 	for _, key := range update.Removed {
-		delete(s.ports, key)
-		s.touched[key] = struct{}{}
+		s.remove(key)
 	}
 	for i := range update.Changed {
-		s.set(update.Changed[i].Key, &update.Changed[i])
+		s.set(&update.Changed[i])
 	}
 	if update.Settings != nil {
 		proxied := update.Settings.Localhost == dataplane.LocalhostProxied
@@ -118,12 +117,22 @@ func (s *Syncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.R
 	return report, err
 }
 
-func (s *Syncer) set(key dataplane.ServicePortKey, sp *dataplane.ServicePort) {
-	s.touched[key] = struct{}{}
-	if key.Protocol == dataplane.TCP && sp.External != nil && sp.External.NodePort != 0 {
-		s.ports[key] = sp
-	} else {
+// set notes a ServicePort, of which it keeps no more than it needs: most have no
+// NodePort.
+func (s *Syncer) set(sp *dataplane.ServicePort) {
+	if sp.Key.Protocol == dataplane.TCP && sp.External != nil && sp.External.NodePort != 0 {
+		kept := *sp
+		s.ports[sp.Key] = &kept
+		s.touched[sp.Key] = struct{}{}
+		return
+	}
+	s.remove(sp.Key)
+}
+
+func (s *Syncer) remove(key dataplane.ServicePortKey) {
+	if _, known := s.ports[key]; known {
 		delete(s.ports, key)
+		s.touched[key] = struct{}{}
 	}
 }
 

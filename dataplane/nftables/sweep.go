@@ -73,10 +73,12 @@ func (w *sweeper) note(t *table, update *dataplane.Update) {
 // process. Groups that this process knows of may still move.
 func (w *sweeper) reset(t *table, ports []dataplane.ServicePort) {
 	books := w.books[t.family.id]
-	wanted := make(map[dataplane.ServicePortKey]struct{}, len(ports))
+	wanted := make(map[dataplane.ServicePortKey]struct{})
 	for i := range ports {
-		wanted[ports[i].Key] = struct{}{}
-		books.set(ports[i].Key, &ports[i], t.ids.of(&ports[i]))
+		if ports[i].AffinitySeconds > 0 {
+			wanted[ports[i].Key] = struct{}{}
+			books.set(ports[i].Key, &ports[i], t.ids.of(&ports[i]))
+		}
 	}
 	for _, key := range books.keys() {
 		if _, ok := wanted[key]; !ok {
