@@ -195,6 +195,9 @@ func (c *Controller) followDrift(ctx context.Context) error {
 		c.mu.Lock()
 		c.reset = true
 		c.mu.Unlock()
+		if c.o.Health != nil {
+			c.o.Health.Queued()
+		}
 		c.runner.TriggerNow()
 		timer := c.o.Clock.NewTimer(c.o.Config.MinSyncPeriod)
 		select {

@@ -26,6 +26,7 @@ type sticky struct {
 	t       *testing.T
 	layout  nftables.Layout
 	cluster *cluster
+	client  *testbed.Pod
 	syncer  *nftables.Syncer
 	clock   *clock
 	sp      dataplane.ServicePort
@@ -43,6 +44,7 @@ const stickyNodePort = 31080
 func newSticky(t *testing.T, layout nftables.Layout, family dataplane.Family, protocol dataplane.Protocol, external bool) *sticky {
 	t.Helper()
 	s := &sticky{t: t, layout: layout, cluster: sharedCluster(t), clock: newClock()}
+	s.client = s.cluster.client
 	vip, base := netip.MustParseAddrPort("10.96.0.60:80"), netip.AddrPortFrom(nth(endpoints4.Addr(), 700), 8080)
 	outside, node := externalIP4, nodeIP4
 	if family == dataplane.IPv6 {
@@ -83,7 +85,7 @@ func (s *sticky) restart() {
 func (s *sticky) change(change func(*dataplane.ServicePort)) {
 	s.t.Helper()
 	sp := s.sp
-	sp.Endpoints = slices.Clone(sp.Endpoints)
+	sp.Endpoints, sp.LocalEndpoints = slices.Clone(sp.Endpoints), slices.Clone(sp.LocalEndpoints)
 	change(&sp)
 	s.sp = sp
 	mustSync(s.t, s.syncer, dataplane.Update{Changed: []dataplane.ServicePort{sp}})
@@ -106,7 +108,7 @@ func (s *sticky) ask(n int) []netip.AddrPort {
 		s.t.Fatal(err)
 	}
 	var seen []netip.AddrPort
-	err := s.cluster.client.Do(func() error {
+	err := s.client.Do(func() error {
 		for i := range n {
 			ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 			answer, err := testbed.Ask(ctx, s.vips[i%len(s.vips)])
@@ -192,6 +194,61 @@ func followClient(t *testing.T, s *sticky) {
 	s.stays("with affinity again")
 	settle(t, s.syncer, s.clock)
 	verify(t, s.layout, stateOf(s.settings(), s.sp))
+}
+
+// Clients from outside stay at an endpoint of this node where external traffic policy
+// is Local, by whichever frontend they come; pods have all endpoints even then.
+func TestAffinityUnderPolicyLocal(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout nftables.Layout) {
+		for _, family := range []dataplane.Family{dataplane.IPv4, dataplane.IPv6} {
+			for _, protocol := range []dataplane.Protocol{dataplane.TCP, dataplane.UDP} {
+				t.Run(fmt.Sprintf("%s %s", family, protocol), func(t *testing.T) {
+					start(t)
+					followOutsider(t, newSticky(t, layout, family, protocol, true))
+				})
+			}
+		}
+	})
+}
+
+func followOutsider(t *testing.T, s *sticky) {
+	clusterIP, external := s.vips[0], s.vips[1:]
+	onNode := func() (local []dataplane.Endpoint) {
+		for i, ep := range s.sp.Endpoints {
+			if i%2 == 0 {
+				local = append(local, ep)
+			}
+		}
+		return local
+	}
+	isLocal := func(addr netip.AddrPort) bool {
+		return slices.ContainsFunc(s.sp.LocalEndpoints, func(ep dataplane.Endpoint) bool { return ep.Addr == addr })
+	}
+	s.change(func(sp *dataplane.ServicePort) {
+		for i := range sp.Endpoints {
+			sp.Endpoints[i].Local = i%2 == 0
+		}
+		sp.External.Local, sp.LocalEndpoints = true, onNode()
+	})
+	s.client, s.vips = s.cluster.outsider, external
+	first := s.stays("from outside")
+	if !isLocal(first) {
+		t.Errorf("a client from outside came to %s, which is on another node", first)
+	}
+	s.restart()
+	if now := s.stays("from outside after a restart"); now != first {
+		t.Errorf("the client was at %s and is at %s after a restart", first, now)
+	}
+	s.change(func(sp *dataplane.ServicePort) {
+		sp.LocalEndpoints = slices.DeleteFunc(sp.LocalEndpoints, func(ep dataplane.Endpoint) bool { return ep.Addr == first })
+	})
+	if second := s.stays("from outside after its endpoint left"); !isLocal(second) {
+		t.Errorf("the client came to %s, which is not among the endpoints of this node", second)
+	}
+	s.client, s.vips = s.cluster.client, append([]dataplane.VIP{clusterIP}, external...)
+	s.stays("a pod by all frontends")
+	s.change(func(sp *dataplane.ServicePort) { sp.LocalEndpoints = nil })
+	s.stays("a pod while no endpoint is on this node")
 }
 
 // The pin of a client outlives a change of the frontends.
