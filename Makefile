@@ -10,6 +10,11 @@ MAKEFLAGS   += --no-print-directory
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 
 GOLANGCI_LINT := bin/golangci-lint
+
+# What compiles the BPF programs: only for make generate and make check, since
+# their output is committed.
+export CLANG      ?= clang-14
+export LLVM_STRIP ?= llvm-strip-14
 SCRIPTS       := .ci/run $(shell find test -name '*.sh')
 
 ##@ Use
@@ -57,7 +62,7 @@ bench: setup-demo build ## print speed and size figures beside their targets (ro
 ##@ Develop
 
 .PHONY: check
-check: ## check formatting, modules, go vet and generated files; changes nothing
+check: setup-generate ## check formatting, modules, go vet and generated files; changes nothing
 	@test/check.sh
 
 .PHONY: lint
@@ -70,7 +75,7 @@ format: tools ## format all Go files
 	@$(GOLANGCI_LINT) fmt ./...
 
 .PHONY: generate
-generate: ## rewrite generated and golden files
+generate: setup-generate ## rewrite generated and golden files
 	@test/generate.sh
 
 .PHONY: tools
@@ -84,8 +89,8 @@ $(GOLANGCI_LINT): test/tools/go.mod test/tools/go.sum
 setup: ## install every program that a target needs and that is missing (root)
 	@test/setup.sh all
 
-.PHONY: setup-demo setup-test setup-vm setup-lint
-setup-demo setup-test setup-vm setup-lint: setup-%:
+.PHONY: setup-demo setup-test setup-vm setup-lint setup-generate
+setup-demo setup-test setup-vm setup-lint setup-generate: setup-%:
 	@test/setup.sh $*
 
 .PHONY: clean

@@ -6,7 +6,7 @@
 # and Ubuntu it installs the missing ones with apt-get; elsewhere it names them
 # and stops. It says nothing where all is there.
 #
-# usage: test/setup.sh demo|test|vm|lint|all
+# usage: test/setup.sh demo|test|vm|lint|generate|all
 
 set -euo pipefail
 export PATH="$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
@@ -22,23 +22,25 @@ programs_for() {
   local kernel='nft:nftables iptables:iptables conntrack:conntrack ip:iproute2'
   case $1 in
     demo) echo "$fetch $kernel" ;;
-    test) echo "$fetch $kernel gcc:gcc libc-headers:libc6-dev python3.11:python3" ;;
+    test) echo "$fetch $kernel bpftool:bpftool gcc:gcc libc-headers:libc6-dev python3.11:python3" ;;
     vm) echo "$fetch nft:nftables qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod" ;;
     lint) echo "$fetch shellcheck:shellcheck" ;;
-    all) echo "make:make $(programs_for test) $(programs_for lint)" ;;
-    *) die "unknown purpose '$1': want demo, test, vm, lint or all" ;;
+    generate) echo "$fetch clang-14:clang-14 llvm-strip-14:llvm-14 bpf-headers:libbpf-dev" ;;
+    all) echo "make:make $(programs_for test) $(programs_for lint) $(programs_for generate)" ;;
+    *) die "unknown purpose '$1': want demo, test, vm, lint, generate or all" ;;
   esac
 }
 
-# Three needs are more than a name in PATH: Go downloads modules over TLS, the
-# race detector links against the C library, and flowcheck (nothing else) wants
-# Python 3.11.
+# Four needs are more than a name in PATH: Go downloads modules over TLS, the BPF
+# programs want headers, the race detector links against the C library, and
+# flowcheck (nothing else) wants Python 3.11.
 present() {
   case $1 in
     ca-certificates)
       ls "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ||
         ls /etc/pki/tls/certs/ca-bundle.crt || ls /etc/ssl/ca-bundle.pem || ls /etc/ssl/cert.pem
       ;;
+    bpf-headers) ls /usr/include/bpf/bpf_helpers.h /usr/include/"$(uname -m)"-linux-gnu/asm/types.h ;;
     libc-headers) echo '#include <stdlib.h>' | gcc -E - ;;
     python3.11)
       [ ! -d ../shared/flowcheck ] ||

@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The veridict authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Options are what the probes are made with.
+type Options struct {
+	// PinPath is a directory of a BPF file system, made if it is missing. Each
+	// network namespace needs one of its own. Nothing is pinned if it is empty.
+	PinPath string
+	// MaxSelections bounds the counters of each family. 262,144 if 0.
+	MaxSelections uint32
+	// Logger is discarded if nil.
+	Logger *slog.Logger
+}
+
+// Probes are attached programs and their maps.
+type Probes struct {
+	o       Options
+	objects probesObjects
+	links   []attached
+	// listed says that the frontends in the kernel are those of SetFrontends, and
+	// not those of a process before this one.
+	listed bool
+}
+
+// Open loads the programs and attaches them in the network namespace of the calling
+// thread. If there are pinned ones of another process they are replaced, and counters
+// go on. The error is an [Unsupported] where the machine or the process's
+// capabilities do not allow it.
+func Open(o Options) (*Probes, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := supported(); err != nil {
+		return nil, err
+	}
+	if o.PinPath != "" {
+		if err := preparePins(o.PinPath); err != nil {
+			return nil, err
+		}
+	}
+	p := &Probes{o: o}
+	before, err := p.load()
+	if err != nil {
+		return nil, fmt.Errorf("load BPF probes: %w", explain(err))
+	}
+	if err := p.takeOver(before); err != nil {
+		_ = p.Detach()
+		return nil, fmt.Errorf("attach BPF probes: %w", explain(err))
+	}
+	return p, nil
+}
+
+// predecessor is what another process has left.
+type predecessor struct {
+	// generation is that of its programs, 0 if there are none.
+	generation uint32
+	// control is its map, if it is not ours as well.
+	control *ebpf.Map
+}
+
+// load makes the maps and loads the programs.
+func (p *Probes) load() (predecessor, error) {
+	spec, err := loadProbes()
+	if err != nil {
+		return predecessor{}, err
+	}
+	if p.o.MaxSelections > 0 {
+		spec.Maps[probesMapSelections4].MaxEntries = p.o.MaxSelections
+		spec.Maps[probesMapSelections6].MaxEntries = p.o.MaxSelections
+	}
+	before, err := p.predecessor()
+	if err != nil {
+		return predecessor{}, err
+	}
+	if err := spec.Variables[probesVarGeneration].Set(before.generation + 1); err != nil {
+		return predecessor{}, fmt.Errorf("set generation: %w", err)
+	}
+	if p.o.PinPath == "" {
+		return before, spec.LoadAndAssign(&p.objects, nil)
+	}
+	for name, m := range spec.Maps {
+		// Constants are no business of anybody else.
+		if name[0] != '.' {
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	options := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: p.o.PinPath}}
+	err = spec.LoadAndAssign(&p.objects, options)
+	if !errors.Is(err, ebpf.ErrMapIncompatible) {
+		if before.control != nil {
+			_ = before.control.Close()
+			before.control = nil
+		}
+		return before, err
+	}
+	p.o.Logger.Warn("pinned BPF maps are of another kind; counters start anew", "path", p.o.PinPath, "err", err)
+	if err := removeMaps(p.o.PinPath); err != nil {
+		return before, err
+	}
+	return before, spec.LoadAndAssign(&p.objects, options)
+}
+
+// predecessor reads which programs count now.
+func (p *Probes) predecessor() (predecessor, error) {
+	if p.o.PinPath == "" {
+		return predecessor{}, nil
+	}
+	control, err := ebpf.LoadPinnedMap(filepath.Join(p.o.PinPath, probesMapControl), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return predecessor{}, nil
+	}
+	if err != nil {
+		return predecessor{}, fmt.Errorf("open pinned map %s: %w", probesMapControl, err)
+	}
+	var block probesControlBlock
+	if err := control.Lookup(uint32(0), &block); err != nil {
+		_ = control.Close()
+		return predecessor{}, fmt.Errorf("read pinned map %s: %w", probesMapControl, err)
+	}
+	return predecessor{generation: block.Generation, control: control}, nil
+}
+
+// takeOver attaches the programs, has them count from one packet to the next, and
+// removes those of before.
+func (p *Probes) takeOver(before predecessor) error {
+	old, err := pinnedLinks(p.o.PinPath)
+	if err != nil {
+		return err
+	}
+	generation := before.generation + 1
+	if err := p.attachAll(generation); err != nil {
+		return err
+	}
+	if before.control != nil {
+		// The two share no map: a connection of this moment may not be counted.
+		if err := activate(before.control, 0); err != nil {
+			return err
+		}
+		_ = before.control.Close()
+	}
+	if err := activate(p.objects.Control, generation); err != nil {
+		return err
+	}
+	// Packets that an old program has stamped are counted by an old one.
+	waitForPackets()
+	for _, path := range old {
+		if err := removeLink(path); err != nil {
+			p.o.Logger.Warn("cannot detach a BPF probe of before", "pin", path, "err", err)
+		}
+	}
+	return nil
+}
+
+func activate(control *ebpf.Map, generation uint32) error {
+	block := probesControlBlock{Generation: generation}
+	if err := control.Put(uint32(0), &block); err != nil {
+		return fmt.Errorf("write map %s: %w", probesMapControl, err)
+	}
+	return nil
+}
+
+// waitForPackets returns when all packets that are in a netfilter hook now have left
+// it. Hooks are called under RCU, and MEMBARRIER_CMD_GLOBAL waits for its readers
+// (kernel/sched/membarrier.c).
+func waitForPackets() {
+	const membarrierGlobal = 1
+	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
+	if errno != 0 {
+		// Not built in, or refused with nohz_full. A packet takes microseconds.
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Close lets go of the maps and links. Pinned ones go on counting.
+func (p *Probes) Close() error {
+	var errs []error
+	for _, a := range p.links {
+		errs = append(errs, a.link.Close())
+	}
+	return errors.Join(append(errs, p.objects.Close())...)
+}
+
+// Detach ends the counting, also of pinned programs, and removes their pins. The
+// counters stay pinned if they are.
+func (p *Probes) Detach() error {
+	var errs []error
+	for _, a := range p.links {
+		if a.pin != "" {
+			errs = append(errs, a.link.Unpin())
+		}
+	}
+	return errors.Join(append(errs, p.Close())...)
+}
+
+// Status says where the programs are.
+func (p *Probes) Status() Status {
+	s := Status{PinPath: p.o.PinPath, Capacity: int(p.objects.Selections4.MaxEntries())}
+	for i := 0; i+1 < len(p.links); i += 2 {
+		before, after := p.links[i], p.links[i+1]
+		s.Hooks = append(s.Hooks, HookStatus{
+			Family: before.family, Hook: before.hook, Before: before.priority, After: after.priority,
+		})
+	}
+	return s
+}
