@@ -34,15 +34,25 @@ type Answer struct {
 // namespace. TCP connections are closed with a reset, so that their source
 // ports are free at once. [Reason] puts errors in a few words.
 func Ask(ctx context.Context, vip dataplane.VIP) (Answer, error) {
-	network, exchange := "tcp", askHTTP
+	return AskFrom(ctx, 0, vip)
+}
+
+// AskFrom does as Ask, from the given source port; the system chooses if it is 0.
+// A datagram from the port of another is no new connection to conntrack.
+func AskFrom(ctx context.Context, port uint16, vip dataplane.VIP) (Answer, error) {
+	dialer := net.Dialer{KeepAlive: -1}
+	var network string
+	var exchange func(net.Conn) (Answer, error)
 	switch vip.Protocol {
 	case dataplane.TCP:
+		network, exchange = "tcp", askHTTP
+		dialer.LocalAddr = &net.TCPAddr{Port: int(port)}
 	case dataplane.UDP:
 		network, exchange = "udp", askUDP
+		dialer.LocalAddr = &net.UDPAddr{Port: int(port)}
 	default:
 		return Answer{}, fmt.Errorf("ask %s: %w", vip, errors.ErrUnsupported)
 	}
-	dialer := net.Dialer{KeepAlive: -1}
 	conn, err := dialer.DialContext(ctx, network, netip.AddrPortFrom(vip.Addr, vip.Port).String())
 	if err != nil {
 		return Answer{}, fmt.Errorf("ask %s: %w", vip, err)

@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/veridict/veridict/bpf/probes"
@@ -21,6 +23,10 @@ import (
 // openProbes returns probes that know the frontends of the ServicePorts.
 func openProbes(t testing.TB, o probes.Options, ports ...dataplane.ServicePort) *probes.Probes {
 	t.Helper()
+	// A datagram from a source port of before would go on with its flow.
+	if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+		t.Fatal(err)
+	}
 	p, err := probes.Open(o)
 	if err != nil {
 		t.Fatal("open probes:", err)
@@ -57,9 +63,14 @@ func selections(t testing.TB, p *probes.Probes) map[probes.Key]probes.Selection 
 	return all
 }
 
+// sourcePorts are never the same twice, so that every datagram is a new connection.
+type sourcePorts struct{ last atomic.Uint32 }
+
+func (p *sourcePorts) next() uint16 { return uint16(10_000 + p.last.Add(1)) }
+
 // connectFrom opens n connections to each VIP, from several threads, and returns how
 // often each endpoint answered.
-func connectFrom(t testing.TB, client *testbed.Pod, n int, vips ...dataplane.VIP) map[probes.Key]uint64 {
+func connectFrom(t testing.TB, ports *sourcePorts, client *testbed.Pod, n int, vips ...dataplane.VIP) map[probes.Key]uint64 {
 	t.Helper()
 	const threads = 4
 	counts := make([]map[probes.Key]uint64, threads)
@@ -71,7 +82,7 @@ func connectFrom(t testing.TB, client *testbed.Pod, n int, vips ...dataplane.VIP
 				for i := thread; i < n*len(vips); i += threads {
 					vip := vips[i%len(vips)]
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-					answer, err := testbed.Ask(ctx, vip)
+					answer, err := testbed.AskFrom(ctx, ports.next(), vip)
 					cancel()
 					if err != nil {
 						return fmt.Errorf("connect to %s: %w", vip, err)
@@ -123,8 +134,9 @@ func TestProbesCountEveryConnection(t *testing.T) {
 		}
 		mustReset(t, newSyncer(t, quiet(layout)), stateOf(clusterSettings(), ports...))
 		p := openProbes(t, probes.Options{}, ports...)
-		want := connectFrom(t, c.client, 100, vips...)
-		for key, n := range connectFrom(t, &testbed.Pod{Namespace: c.node}, 100, vips...) {
+		var source sourcePorts
+		want := connectFrom(t, &source, c.client, 100, vips...)
+		for key, n := range connectFrom(t, &source, &testbed.Pod{Namespace: c.node}, 100, vips...) {
 			want[key] += n
 		}
 		equal(t, "selections", newConnections(selections(t, p)), want)
