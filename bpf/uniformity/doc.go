@@ -2,11 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package uniformity decides whether connections spread over endpoints as they
-// should: a chi-square test for a run of fixed length, what such a run could
-// have missed, and the correction for looking at many services at once.
+// should.
 //
-// Everything here is a pure function of its arguments, safe for concurrent use.
-// Errors say which argument is outside its range; there are no others. A run
-// whose length depends on the counts seen so far must not use this test: its
-// p-values hold only if the number of connections was fixed beforehand.
+// There are two situations. A run whose length was fixed beforehand, in a test or a
+// demo, is judged once: [ChiSquare], [GTest] or, for few connections, [Simulated]. An
+// agent looks again and again at counts that grow, and would raise a false alarm
+// sooner or later with any of these: it uses [LogE], which may be looked at as often
+// as one likes. [Holm] and [EBH] correct the two for looking at many services at
+// once. [DetectableEffect] and [Delay] say what could have been seen at all, without
+// which "even" means nothing.
+//
+// Evidence multiplies: the logarithms of e-values of independent counts, of epochs
+// with other endpoints or of other nodes, may be added. Only counts are looked at, so
+// an order within them, such as strict turns, is not noticed.
+//
+// Everything here is a pure function of its arguments, safe for concurrent use but
+// for the source of random numbers. Errors say which argument is outside its range;
+// there are no others.
 package uniformity
