@@ -81,6 +81,9 @@ type Controller struct {
 	reset bool
 	// checked is the version of the health checks that were handed over.
 	checked int
+	// waiting is since when there has been a change to hand over, zero if there is
+	// none.
+	waiting time.Time
 
 	// due belongs to the goroutine that syncs.
 	due time.Time
@@ -155,6 +158,9 @@ func (c *Controller) setHostAddresses(addrs []netip.Addr) {
 
 // queued has a sync happen.
 func (c *Controller) queued() {
+	if c.waiting.IsZero() {
+		c.waiting = c.o.Clock.Now()
+	}
 	if c.o.Health != nil {
 		c.o.Health.Queued()
 	}
@@ -224,11 +230,14 @@ func (c *Controller) take() (work, bool) {
 	if !c.synced {
 		return work{}, false
 	}
+	waiting := c.waiting
+	c.waiting = time.Time{}
 	if c.reset {
 		c.reset = false
 		return work{at: c.o.Clock.Now(), reset: true, state: c.tracker.TakeState()}, true
 	}
 	update := c.tracker.Take()
+	update.Seen = waiting
 	housekeeping := !c.due.IsZero() && !c.o.Clock.Now().Before(c.due)
 	return work{at: c.o.Clock.Now(), update: update}, housekeeping || !update.Empty()
 }
