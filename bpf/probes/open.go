@@ -57,6 +57,10 @@ func Open(o Options) (*Probes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load BPF probes: %w", explain(err))
 	}
+	if err := p.addHistograms(); err != nil {
+		_ = p.Close()
+		return nil, fmt.Errorf("load BPF probes: %w", explain(err))
+	}
 	if err := p.takeOver(before); err != nil {
 		_ = p.Detach()
 		return nil, fmt.Errorf("attach BPF probes: %w", explain(err))
@@ -112,6 +116,26 @@ func (p *Probes) load() (predecessor, error) {
 		return before, err
 	}
 	return before, spec.LoadAndAssign(&p.objects, options)
+}
+
+// addHistograms adds those that a process before has not. The programs add none: a
+// histogram is too large for their stack.
+func (p *Probes) addHistograms() error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count processors: %w", err)
+	}
+	empty := make([]probesHistogram, cpus)
+	for _, at := range places() {
+		for _, outcome := range []Outcome{Translated, Missed, Foreign} {
+			key := probesLatencyKey{Family: at.family, Hook: uint8(at.hook), Outcome: uint8(outcome)}
+			err := p.objects.Latency.Update(&key, empty, ebpf.UpdateNoExist)
+			if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+				return fmt.Errorf("write map %s: %w", probesMapLatency, err)
+			}
+		}
+	}
+	return nil
 }
 
 // predecessor reads which programs count now.
