@@ -22,8 +22,16 @@ type Options struct {
 	PinPath string
 	// MaxSelections bounds the counters of each family. 262,144 if 0.
 	MaxSelections uint32
+	// Priorities are where programs may be attached. Those next to -100 if empty.
+	Priorities Priorities
 	// Logger is discarded if nil.
 	Logger *slog.Logger
+}
+
+// Priorities are netfilter priorities before and after the translation of
+// destinations, at -100, the best first. The first that is free is taken.
+type Priorities struct {
+	Before, After []int32
 }
 
 // Probes are attached programs and their maps.
@@ -43,6 +51,9 @@ type Probes struct {
 func Open(o Options) (*Probes, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Priorities.Before) == 0 || len(o.Priorities.After) == 0 {
+		o.Priorities = defaultPriorities()
 	}
 	if err := supported(); err != nil {
 		return nil, err
@@ -169,6 +180,8 @@ func (p *Probes) takeOver(before predecessor) error {
 	if err := p.attachAll(generation); err != nil {
 		return err
 	}
+	// A packet that came to a hook before ours was there meets the old programs only.
+	waitForPackets()
 	if before.control != nil {
 		// The two share no map: a connection of this moment may not be counted.
 		if err := activate(before.control, 0); err != nil {
@@ -184,6 +197,21 @@ func (p *Probes) takeOver(before predecessor) error {
 	for _, path := range old {
 		if err := removeLink(path); err != nil {
 			p.o.Logger.Warn("cannot detach a BPF probe of before", "pin", path, "err", err)
+		}
+	}
+	return p.clearStamps()
+}
+
+// clearStamps removes those of programs that are gone: a packet of ours at the same
+// address would be taken for one of theirs.
+func (p *Probes) clearStamps() error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count processors: %w", err)
+	}
+	for hook := range p.objects.Stamps.MaxEntries() {
+		if err := p.objects.Stamps.Put(hook, make([]probesStamp, cpus)); err != nil {
+			return fmt.Errorf("write map %s: %w", probesMapStamps, err)
 		}
 	}
 	return nil
