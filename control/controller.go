@@ -84,6 +84,7 @@ type Controller struct {
 	// waiting is since when there has been a change to hand over, zero if there is
 	// none.
 	waiting time.Time
+	facts   Facts
 
 	// due belongs to the goroutine that syncs.
 	due time.Time
@@ -259,8 +260,10 @@ func (c *Controller) sync(ctx context.Context) (time.Time, error) {
 func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, error) {
 	start := c.o.Clock.Now()
 	report, err := c.call(ctx, w)
+	took := c.o.Clock.Now().Sub(start)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noteFacts(&report, took, err)
 	if err != nil {
 		c.reset = true
 		c.due = time.Time{}
@@ -281,7 +284,7 @@ func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, er
 	}
 	c.o.Logger.Log(ctx, level, "synced",
 		"servicePorts", report.Programmed.ServicePorts, "endpoints", report.Programmed.Endpoints,
-		"elements", report.ElementsSent, "ms", c.o.Clock.Now().Sub(start).Milliseconds())
+		"elements", report.ElementsSent, "ms", took.Milliseconds())
 	return report, nil
 }
 
