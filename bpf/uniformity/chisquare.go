@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -86,19 +87,32 @@ func Shares(weights []int) ([]float64, error) {
 	return shares, nil
 }
 
+// checkShares says what is wrong with the shares of n endpoints, all of which can be
+// drawn.
 func checkShares(n int, shares []float64) error {
+	if _, err := sumShares(n, shares); err != nil {
+		return err
+	}
+	if i := slices.Index(shares, 0); i >= 0 {
+		return fmt.Errorf("share %d is not positive: 0", i)
+	}
+	return nil
+}
+
+// sumShares returns the sum of the shares of n endpoints: 1 but for rounding.
+func sumShares(n int, shares []float64) (float64, error) {
 	if len(shares) != n {
-		return fmt.Errorf("%d shares for %d endpoints", len(shares), n)
+		return 0, fmt.Errorf("%d shares for %d endpoints", len(shares), n)
 	}
 	sum := 0.0
 	for i, share := range shares {
-		if !(share > 0) { // also false for NaN
-			return fmt.Errorf("share %d is not positive: %v", i, share)
+		if !(share >= 0) { // also true for NaN
+			return 0, fmt.Errorf("share %d is not a share: %v", i, share)
 		}
 		sum += share
 	}
 	if !(math.Abs(sum-1) <= shareTolerance) {
-		return fmt.Errorf("shares add up to %v, not 1", sum)
+		return 0, fmt.Errorf("shares add up to %v, not 1", sum)
 	}
-	return nil
+	return sum, nil
 }

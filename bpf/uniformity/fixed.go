@@ -100,3 +100,14 @@ func Variation(r Result) float64 {
 	}
 	return math.Sqrt(r.Statistic / float64(r.DegreesOfFreedom))
 }
+
+// Effect returns how far counts are from their shares as Cohen's w, the unit of
+// [DetectableEffect]: the root of Σ (observed - expected)²/expected over shares. Unlike
+// the statistic it does not grow with the connections. Even draws are not at 0 but
+// scatter around √(DegreesOfFreedom/N): see [Variation]. It is 0 without connections.
+func Effect(r Result) float64 {
+	if r.N == 0 {
+		return 0
+	}
+	return math.Sqrt(r.Statistic / float64(r.N))
+}
