@@ -181,7 +181,7 @@ func TestLogEOfHugeCounts(t *testing.T) {
 // hundreds of times.
 func TestFalseAlarms(t *testing.T) {
 	t.Parallel()
-	const alpha, runs = 0.05, 600
+	const alpha, runs = 0.05, 200
 	for _, shares := range [][]float64{EqualShares(10), EqualShares(40), {0.7, 0.2, 0.05, 0.05}} {
 		alarms := 0
 		for run := range runs {
@@ -199,9 +199,9 @@ func TestFalseAlarms(t *testing.T) {
 // Ten million even draws raise no alarm.
 func TestManyEvenDraws(t *testing.T) {
 	t.Parallel()
-	for _, k := range []int{2, 5, 50} {
-		if n := stopsAt(t, EqualShares(k), EqualShares(k), 1e-4, looks(10_000_000), source(uint64(k))); n > 0 {
-			t.Errorf("%d endpoints: alarm after %d even draws", k, n)
+	for i, shares := range [][]float64{EqualShares(2), EqualShares(5), EqualShares(50), {0.7, 0.2, 0.05, 0.05}} {
+		if n := stopsAt(t, shares, shares, 1e-4, looks(10_000_000), source(uint64(i))); n > 0 {
+			t.Errorf("shares %v: alarm after %d even draws", shares, n)
 		}
 	}
 }

@@ -83,3 +83,32 @@ func TestMergedEndpointsShowNoMore(t *testing.T) {
 		}
 	})
 }
+
+func TestFixedTestsRefuse(t *testing.T) {
+	t.Parallel()
+	for want, test := range map[string]func() (Result, error){
+		"g-test: no endpoints":               func() (Result, error) { return GTest(nil, nil) },
+		"simulate: runs is not positive: 0":  func() (Result, error) { return Simulated([]int{1, 2}, nil, 0, source(1)) },
+		"simulate: count 1 is negative: -2":  func() (Result, error) { return Simulated([]int{1, -2}, nil, 9, source(1)) },
+		"g-test: share 1 is not positive: 0": func() (Result, error) { return GTest([]int{1, 2}, []float64{1, 0}) },
+	} {
+		if _, err := test(); err == nil || err.Error() != want {
+			t.Errorf("got error %v, want %q", err, want)
+		}
+	}
+}
+
+// Where there is nothing to test, nothing is found.
+func TestFixedTestsOfNothing(t *testing.T) {
+	t.Parallel()
+	for _, counts := range [][]int{{7}, {0, 0}} {
+		g, err := GTest(counts, nil)
+		if err != nil || g.PValue != 1 || Variation(g) != 0 {
+			t.Errorf("g-test of %v: %+v, %v", counts, g, err)
+		}
+		simulated, err := Simulated(counts, nil, 9, source(1))
+		if err != nil || simulated.PValue != 1 {
+			t.Errorf("simulation of %v: %+v, %v", counts, simulated, err)
+		}
+	}
+}
