@@ -16,7 +16,7 @@ var (
 	// ErrOldKernel is returned before Linux 5.14.
 	ErrOldKernel = errors.New("the kernel is older than 5.14: it does not tell the cookie of a network namespace")
 	// ErrNoCgroup2 is returned if no cgroup2 hierarchy is mounted.
-	ErrNoCgroup2 = errors.New("no cgroup2 file system is mounted: mount one, or name it")
+	ErrNoCgroup2 = errors.New("no cgroup2 file system is mounted: mount -t cgroup2 none DIRECTORY makes one")
 )
 
 // ErrFull is returned for a NodePort when there is no room for more.
@@ -32,7 +32,7 @@ type HiddenRootError struct {
 
 // Error is part of error.
 func (e *HiddenRootError) Error() string {
-	return fmt.Sprintf("%s is not the root of the cgroup2 hierarchy: mount the host's into the container and name it", e.Path)
+	return fmt.Sprintf("%s is not the root of the cgroup2 hierarchy: mount the host's /sys/fs/cgroup into the container, at any place", e.Path)
 }
 
 // PermissionError says that the kernel refused to load or attach a program.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"github.com/veridict/veridict/bpf/sockets"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/dataplane"
 	"github.com/veridict/veridict/dataplane/conntrack"
@@ -24,7 +25,9 @@ type kernel struct {
 	dataplane.Syncer
 	syncer  *nftables.Syncer
 	proxies *localhost.Syncer
-	lock    io.Closer
+	// programs are nil where the proxy has to do.
+	programs *sockets.Programs
+	lock     io.Closer
 }
 
 func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*kernel, error) {
@@ -38,14 +41,37 @@ func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*k
 		return nil, err
 	}
 	flows := conntrack.New(syncer, conntrack.Options{Logger: logger})
-	proxies := localhost.New(flows, localhost.Options{Logger: logger})
-	return &kernel{Syncer: proxies, syncer: syncer, proxies: proxies, lock: lock}, nil
+	k := &kernel{syncer: syncer, programs: openSockets(cfg, logger), lock: lock}
+	options := localhost.Options{Logger: logger}
+	if k.programs != nil {
+		options.Redirector = k.programs
+	}
+	k.proxies = localhost.New(flows, options)
+	k.Syncer = k.proxies
+	return k, nil
+}
+
+// openSockets returns nil where NodePorts on loopback addresses are not served, or the
+// kernel does not take the programs: then the proxy serves them.
+func openSockets(cfg config.Config, logger *slog.Logger) *sockets.Programs {
+	if cfg.Localhost != dataplane.LocalhostProxied {
+		return nil
+	}
+	programs, err := sockets.Open(sockets.Options{Logger: logger})
+	if err != nil {
+		logger.Warn("NodePorts on loopback addresses are served by a proxy in user space, TCP only", "err", err)
+		return nil
+	}
+	return programs
 }
 
 // close leaves what is programmed in place.
 func (k *kernel) close() {
 	// Only sockets and the lock are given back, and the process ends.
 	_ = k.proxies.Close()
+	if k.programs != nil {
+		_ = k.programs.Close()
+	}
 	_ = k.syncer.Close()
 	_ = k.lock.Close()
 }
