@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -102,8 +103,8 @@ func (l *localhostRig) onClose(f func() error) { l.closings = append(l.closings,
 
 func (l *localhostRig) close() error {
 	var errs []error
-	for i := len(l.closings) - 1; i >= 0; i-- {
-		errs = append(errs, l.closings[i]())
+	for _, closing := range slices.Backward(l.closings) {
+		errs = append(errs, closing())
 	}
 	return errors.Join(errs...)
 }
