@@ -108,8 +108,8 @@ static __always_inline struct address named6(const struct bpf_sock_addr *ctx)
 }
 
 /*
- * Packets with such a source may not leave the loopback interface, wherever they
- * are sent.
+ * Whether the client has chosen a source that may not leave the loopback interface,
+ * wherever it sends to.
  */
 static __always_inline bool is_bound(const struct bpf_sock_addr *ctx, __u8 ip_version)
 {
@@ -267,11 +267,14 @@ int connect6(struct bpf_sock_addr *ctx)
 	return 1;
 }
 
-/* An IPv6 socket that sends to a mapped address comes here, too. */
+/*
+ * An IPv6 socket that sends to a mapped address comes here, too. A datagram can have a
+ * source of its own, beside that of its socket.
+ */
 SEC("cgroup/sendmsg4")
 int sendmsg4(struct bpf_sock_addr *ctx)
 {
-	if (redirect4(ctx))
+	if (!is_loopback4(ctx->msg_src_ip4) && redirect4(ctx))
 		count(ipv4_udp_sends);
 	return 1;
 }
@@ -279,11 +282,9 @@ int sendmsg4(struct bpf_sock_addr *ctx)
 SEC("cgroup/sendmsg6")
 int sendmsg6(struct bpf_sock_addr *ctx)
 {
-	__u8 ip_version = redirect6(ctx);
+	__u32 source[4] = { ctx->msg_src_ip6[0], ctx->msg_src_ip6[1], ctx->msg_src_ip6[2], ctx->msg_src_ip6[3] };
 
-	if (ip_version == 4)
-		count(ipv4_udp_sends);
-	else if (ip_version)
+	if (!is_loopback6(source) && redirect6(ctx))
 		count(ipv6_udp_sends);
 	return 1;
 }

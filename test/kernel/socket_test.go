@@ -86,6 +86,20 @@ func (s *socket) peer() netip.AddrPort {
 	return s.addrPort(peer)
 }
 
+// sendFrom sends a datagram with a source of its own.
+func (s *socket) sendFrom(source, to netip.AddrPort) {
+	s.t.Helper()
+	var control []byte
+	if s.domain == unix.AF_INET {
+		control = unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: source.Addr().As4()})
+	} else {
+		control = unix.PktInfo6(&unix.Inet6Pktinfo{Addr: source.Addr().As16()})
+	}
+	if err := unix.Sendmsg(s.fd, []byte("question"), control, s.sockaddr(to), 0); err != nil {
+		s.t.Fatalf("send from %s to %s: %v", source, to, err)
+	}
+}
+
 // send sends a datagram, to the peer of a connected socket.
 func (s *socket) send(to netip.AddrPort, connected bool) {
 	s.t.Helper()

@@ -233,6 +233,9 @@ func TestRedirectedOnlyWhatIsMeant(t *testing.T) {
 			t.Errorf("a socket that is bound: %v, want %v", err, unix.ECONNREFUSED)
 		}
 	}
+	newSocket(t, unix.AF_INET, unix.SOCK_DGRAM).sendFrom(own, own)
+	own6 := netip.AddrPortFrom(netip.IPv6Loopback(), redirectedPort)
+	newSocket(t, unix.AF_INET6, unix.SOCK_DGRAM).sendFrom(own6, own6)
 	counts, err := r.programs.Counts()
 	if err != nil {
 		t.Fatal(err)
