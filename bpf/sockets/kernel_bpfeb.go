@@ -15,7 +15,7 @@ import (
 
 type kernelAddress struct {
 	_     structs.HostLayout
-	Words [4]uint32
+	Bytes [16]uint8
 }
 
 type kernelCounts struct {
@@ -41,8 +41,7 @@ type kernelPeer struct {
 	_            structs.HostLayout
 	SocketCookie uint64
 	Node         kernelAddress
-	Port         uint32
-	Unused       uint32
+	Port         uint64
 }
 
 // Names of all BPF objects in the ELF.

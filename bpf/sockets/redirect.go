@@ -30,7 +30,7 @@ func (p *Programs) Redirect(from netip.AddrPort, protocol uint8, to netip.Addr) 
 	if from.Addr().Is4() != to.Is4() || !to.IsValid() || to.Is4In6() || to.Zone() != "" || to.IsLoopback() {
 		return fmt.Errorf("redirect %s: %q is no address that it can be led to", from, to)
 	}
-	err := p.objects.NodePorts.Put(keyOf(from, protocol), kernelAddress{Words: wordsOf(to)})
+	err := p.objects.NodePorts.Put(keyOf(from, protocol), kernelAddress{Bytes: to.As16()})
 	if errors.Is(err, unix.E2BIG) {
 		err = ErrFull
 	}
@@ -77,7 +77,7 @@ func (p *Programs) Redirections() ([]Redirection, error) {
 		if key.IpVersion == 6 {
 			from = netip.IPv6Loopback()
 		}
-		all = append(all, Redirection{From: netip.AddrPortFrom(from, key.Port), Protocol: key.Protocol, To: addrOf(to.Words)})
+		all = append(all, Redirection{From: netip.AddrPortFrom(from, key.Port), Protocol: key.Protocol, To: netip.AddrFrom16(to.Bytes).Unmap()})
 	}
 	if err := entries.Err(); err != nil {
 		return nil, fmt.Errorf("list redirected NodePorts: %w", err)

@@ -18,9 +18,10 @@ char LICENSE[] SEC("license") = "GPL";
 /* The network namespace whose NodePorts are in the map. */
 const volatile __u64 netns_cookie;
 
+/* Bytes, so that bpftool prints them as people write them; handled as words. */
 struct address {
-	__u32 words[4];
-};
+	__u8 bytes[16];
+} __attribute__((aligned(4)));
 
 /* Ports are in the machine's order, so that bpftool prints them as people do. */
 struct node_port {
@@ -41,8 +42,7 @@ struct {
 struct peer {
 	__u64 socket_cookie;
 	struct address node;
-	__u32 port;
-	__u32 unused;
+	__u64 port;
 };
 
 /* The address that the client named. Sockets end without notice, hence LRU. */
@@ -97,14 +97,38 @@ static __always_inline bool is_mapped(const __u32 ip[4])
 	return !ip[0] && !ip[1] && ip[2] == bpf_htonl(0xffff);
 }
 
-static __always_inline struct address mapped(__u32 ip)
+static __always_inline struct address address_of(const __u32 words[4])
 {
-	return (struct address){ { 0, 0, bpf_htonl(0xffff), ip } };
+	struct address address;
+
+	__builtin_memcpy(address.bytes, words, sizeof(address.bytes));
+	return address;
 }
 
-static __always_inline struct address named6(const struct bpf_sock_addr *ctx)
+static __always_inline struct address mapped(__u32 ip)
 {
-	return (struct address){ { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] } };
+	__u32 words[4] = { 0, 0, bpf_htonl(0xffff), ip };
+
+	return address_of(words);
+}
+
+static __always_inline void set4(struct bpf_sock_addr *ctx, const struct address *address)
+{
+	__u32 ip;
+
+	__builtin_memcpy(&ip, address->bytes + 12, sizeof(ip));
+	ctx->user_ip4 = ip;
+}
+
+static __always_inline void set6(struct bpf_sock_addr *ctx, const struct address *address)
+{
+	__u32 words[4];
+
+	__builtin_memcpy(words, address->bytes, sizeof(words));
+	ctx->user_ip6[0] = words[0];
+	ctx->user_ip6[1] = words[1];
+	ctx->user_ip6[2] = words[2];
+	ctx->user_ip6[3] = words[3];
 }
 
 /*
@@ -134,8 +158,11 @@ static __always_inline struct peer peer_of(struct bpf_sock_addr *ctx, const stru
 
 static __always_inline bool same(const struct address *a, const struct address *b)
 {
-	return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2] &&
-	       a->words[3] == b->words[3];
+	__u32 x[4], y[4];
+
+	__builtin_memcpy(x, a->bytes, sizeof(x));
+	__builtin_memcpy(y, b->bytes, sizeof(y));
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
 }
 
 /* A lookup keeps an entry from becoming the least recently used one. */
@@ -179,27 +206,25 @@ static __always_inline bool redirect4(struct bpf_sock_addr *ctx)
 	const struct address *node = redirect(ctx, 4, &named);
 	if (!node)
 		return false;
-	ctx->user_ip4 = node->words[3];
+	set4(ctx, node);
 	return true;
 }
 
 /* Returns the IP version that was redirected, or 0. */
 static __always_inline __u8 redirect6(struct bpf_sock_addr *ctx)
 {
-	struct address named = named6(ctx);
+	__u32 words[4] = { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] };
 	__u8 ip_version = 6;
 
-	if (is_mapped(named.words) && is_loopback4(named.words[3]))
+	if (is_mapped(words) && is_loopback4(words[3]))
 		ip_version = 4;
-	else if (!is_loopback6(named.words))
+	else if (!is_loopback6(words))
 		return 0;
+	struct address named = address_of(words);
 	const struct address *node = redirect(ctx, ip_version, &named);
 	if (!node)
 		return 0;
-	ctx->user_ip6[0] = node->words[0];
-	ctx->user_ip6[1] = node->words[1];
-	ctx->user_ip6[2] = node->words[2];
-	ctx->user_ip6[3] = node->words[3];
+	set6(ctx, node);
 	return ip_version;
 }
 
@@ -216,20 +241,17 @@ static __always_inline void restore4(struct bpf_sock_addr *ctx)
 	const struct address *named = recall(ctx, &node);
 
 	if (named)
-		ctx->user_ip4 = named->words[3];
+		set4(ctx, named);
 }
 
 static __always_inline void restore6(struct bpf_sock_addr *ctx)
 {
-	struct address node = named6(ctx);
+	__u32 words[4] = { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] };
+	struct address node = address_of(words);
 	const struct address *named = recall(ctx, &node);
 
-	if (!named)
-		return;
-	ctx->user_ip6[0] = named->words[0];
-	ctx->user_ip6[1] = named->words[1];
-	ctx->user_ip6[2] = named->words[2];
-	ctx->user_ip6[3] = named->words[3];
+	if (named)
+		set6(ctx, named);
 }
 
 static __always_inline void count_connect(const struct bpf_sock_addr *ctx, __u8 ip_version)

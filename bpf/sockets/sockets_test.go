@@ -14,16 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAddressesSurviveTheKernelsForm(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"10.240.0.1", "255.0.0.1", "fd00:10:240::1", "2001:db8::ff"} {
-		addr := netip.MustParseAddr(text)
-		if got := addrOf(wordsOf(addr)); got != addr {
-			t.Errorf("%s comes back as %s", addr, got)
-		}
-	}
-}
-
 func TestRedirectRefusesOtherAddresses(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[string]string{

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/veridict/veridict/bpf/sockets"
@@ -267,33 +268,11 @@ func TestRedirectedAffinity(t *testing.T) {
 // TestRedirectionOutlivesTheProcess pins everything, as an agent does that is
 // replaced while clients connect.
 func TestRedirectionOutlivesTheProcess(t *testing.T) {
-	testmain.NeedRoot(t)
-	fs := t.TempDir()
-	if err := unix.Mount("bpf", fs, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(fs, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	pins := filepath.Join(fs, "veridict", "sockets")
+	pins := pinDirectory(t)
 	r := newRedirected(t, pins)
-	t.Cleanup(func() {
-		if err := sockets.Remove(pins); err != nil {
-			t.Error(err)
-		}
-	})
 	stop := r.askForever("127.0.0.1:31098")
 	for range 10 {
-		again, err := sockets.Open(sockets.Options{CgroupPath: r.group, PinPath: pins, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.programs.Close(); err != nil {
-			t.Fatal(err)
-		}
-		r.programs = again
+		r.reopen(pins)
 	}
 	asked := stop()
 	if got := len(r.redirections()); got != len(r.ports) {
@@ -316,6 +295,80 @@ func TestRedirectionOutlivesTheProcess(t *testing.T) {
 	}
 	if _, reason := r.ask("127.0.0.1:31098", dataplane.TCP); reason != "refused" {
 		t.Errorf("after removal: %q, want refused", reason)
+	}
+}
+
+// pinDirectory returns a path of a BPF file system, which ends with the test.
+func pinDirectory(t *testing.T) string {
+	t.Helper()
+	testmain.NeedRoot(t)
+	fs := t.TempDir()
+	if err := unix.Mount("bpf", fs, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(fs, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(fs, "veridict", "sockets")
+}
+
+// reopen has another process take over.
+func (r *redirected) reopen(pins string) {
+	r.t.Helper()
+	again, err := sockets.Open(sockets.Options{CgroupPath: r.group, PinPath: pins, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.programs.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.programs = again
+}
+
+// Pins that cannot be gone on with are replaced: those of another cgroup, and maps
+// of another version.
+func TestRedirectionReplacesPins(t *testing.T) {
+	pins := pinDirectory(t)
+	if err := os.MkdirAll(pins, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := ebpf.NewMap(&ebpf.MapSpec{Name: "counts", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	if err := foreign.Pin(filepath.Join(pins, "counts")); err != nil {
+		t.Fatal(err)
+	}
+	r := newRedirected(t, pins)
+	works := func(when string) {
+		t.Helper()
+		if got, reason := r.ask("127.0.0.1:31098", dataplane.TCP); got != r.endpoint[dataplane.IPv4] {
+			t.Errorf("%s: %s %s, want %s", when, got, reason, r.endpoint[dataplane.IPv4])
+		}
+	}
+	works("after a map of another version")
+
+	group, err := testbed.EnterCgroup(filepath.Dir(r.group))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	if _, reason := r.ask("127.0.0.1:31098", dataplane.TCP); reason != "refused" {
+		t.Errorf("in a cgroup without programs: %q, want refused", reason)
+	}
+	r.group = group.Path
+	r.reopen(pins)
+	works("after pins of another cgroup")
+
+	_, err = sockets.Open(sockets.Options{CgroupPath: r.group + "-none", PinPath: pins, Logger: slog.New(slog.DiscardHandler)})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a cgroup that is not there: %v, want %v", err, os.ErrNotExist)
+	}
+	if _, err := os.Stat(pins); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("pins after a failure: %v, want %v", err, os.ErrNotExist)
 	}
 }
 
