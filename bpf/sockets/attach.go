@@ -109,8 +109,8 @@ func isOn(l link.Link, cgroup string) (bool, error) {
 // pinOver pins a link in the place of another, which ends by it.
 func pinOver(l link.Link, pin string) error {
 	fresh := pin + freshSuffix
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("pin link: %w", err)
+	if err := removePin(fresh); err != nil {
+		return err
 	}
 	if err := l.Pin(fresh); err != nil {
 		return err
@@ -129,21 +129,47 @@ func Remove(pinPath string) error {
 	if pinPath == "" {
 		return nil
 	}
-	var names []string
 	for _, h := range new(Programs).hooks() {
-		names = append(names, linkPin(pinPath, h.name), linkPin(pinPath, h.name)+freshSuffix)
-	}
-	for _, name := range pinnedMaps() {
-		names = append(names, filepath.Join(pinPath, name))
-	}
-	for _, name := range names {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove pins: %w", err)
+		pin := linkPin(pinPath, h.name)
+		for _, name := range []string{pin, pin + freshSuffix} {
+			if err := unpinLink(name); err != nil {
+				return err
+			}
 		}
+	}
+	if err := unpinMaps(pinPath); err != nil {
+		return err
 	}
 	err := os.Remove(pinPath)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 		return fmt.Errorf("remove pins: %w", err)
+	}
+	return nil
+}
+
+// unpinLink detaches a pinned link. Without its name alone it would end a moment
+// later. What is no link is removed even so.
+func unpinLink(pin string) error {
+	if l, err := link.LoadPinnedLink(pin, nil); err == nil {
+		if err := errors.Join(l.Detach(), l.Close()); err != nil {
+			return fmt.Errorf("detach pinned program: %w", err)
+		}
+	}
+	return removePin(pin)
+}
+
+func removePin(pin string) error {
+	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove pin: %w", err)
+	}
+	return nil
+}
+
+func unpinMaps(pinPath string) error {
+	for _, name := range pinnedMaps() {
+		if err := removePin(filepath.Join(pinPath, name)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

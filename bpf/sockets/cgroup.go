@@ -17,10 +17,6 @@ import (
 // mountTable lists what is mounted where.
 const mountTable = "/proc/self/mounts"
 
-// CgroupRoot returns where the root of the cgroup2 hierarchy is mounted. It fails with
-// [ErrNoCgroup2] or a [HiddenRootError].
-func CgroupRoot() (string, error) { return findCgroup2(mountTable) }
-
 // findCgroup2 returns where the root of the cgroup2 hierarchy is mounted.
 func findCgroup2(table string) (string, error) {
 	text, err := os.ReadFile(table)

@@ -14,7 +14,11 @@
 //
 // Left alone, too, and counted, are clients that have bound their socket to a loopback
 // address or to an interface before: their packets could not leave it. Clients see
-// an address of the node's as their own in getsockname.
+// an address of the node's as their own in getsockname, and those of multipath TCP
+// as that of their peer, too. A UDP socket that asks the same NodePort at both
+// addresses hears the loopback one from both.
+//
+// The maps take 8 MiB of the kernel's memory.
 //
 // It needs Linux 5.14, a cgroup2 mount, CAP_BPF and CAP_NET_ADMIN; [Open] says in
 // words which of these is missing. Programs is safe for concurrent use, apart from

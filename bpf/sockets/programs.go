@@ -6,10 +6,8 @@ package sockets
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -50,7 +48,7 @@ func Open(o Options) (*Programs, error) {
 
 func open(o Options) (_ *Programs, err error) {
 	if o.CgroupPath == "" {
-		if o.CgroupPath, err = CgroupRoot(); err != nil {
+		if o.CgroupPath, err = findCgroup2(mountTable); err != nil {
 			return nil, err
 		}
 	}
@@ -107,7 +105,7 @@ func (p *Programs) load(cookie uint64) error {
 	err = spec.LoadAndAssign(&p.objects, &options)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		p.o.Logger.Warn("maps of redirected NodePorts are those of another version: counters start anew", "path", p.o.PinPath)
-		if err := p.unpinMaps(); err != nil {
+		if err := unpinMaps(p.o.PinPath); err != nil {
 			return err
 		}
 		err = spec.LoadAndAssign(&p.objects, &options)
@@ -119,15 +117,6 @@ func (p *Programs) load(cookie uint64) error {
 }
 
 func pinnedMaps() []string { return []string{kernelMapNodePorts, kernelMapRedirected, kernelMapCounts} }
-
-func (p *Programs) unpinMaps() error {
-	for _, name := range pinnedMaps() {
-		if err := os.Remove(filepath.Join(p.o.PinPath, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("unpin map: %w", err)
-		}
-	}
-	return nil
-}
 
 // Close ends the redirection, unless it is pinned: then it goes on, with the
 // NodePorts of now.

@@ -20,10 +20,13 @@ type Cgroup struct {
 	back string
 }
 
-// EnterCgroup makes a cgroup in the cgroup2 hierarchy that is mounted at root, and
-// moves this process into it, with all its threads. Sockets that it has already stay
-// where they are.
-func EnterCgroup(root string) (*Cgroup, error) {
+// EnterCgroup makes a cgroup in the cgroup2 hierarchy, and moves this process into it,
+// with all its threads. Sockets that it has already stay where they are.
+func EnterCgroup() (*Cgroup, error) {
+	root, err := cgroup2Mount()
+	if err != nil {
+		return nil, fmt.Errorf("enter cgroup: %w", err)
+	}
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil, fmt.Errorf("enter cgroup: %w", err)
@@ -53,6 +56,21 @@ func (c *Cgroup) Close() error {
 		return fmt.Errorf("leave cgroup: %w", err)
 	}
 	return nil
+}
+
+// cgroup2Mount returns where the hierarchy, or the part of it that is this container's,
+// is mounted.
+func cgroup2Mount() (string, error) {
+	table, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[2] == "cgroup2" {
+			return fields[1], nil
+		}
+	}
+	return "", errors.New("no cgroup2 file system is mounted")
 }
 
 func moveTo(cgroup string) error {

@@ -128,11 +128,7 @@ func (b *bench) newLocalhostRig(ctx context.Context) (*localhostRig, error) {
 	if err := l.addEndpoints(ctx, network); err != nil {
 		return l, err
 	}
-	root, err := sockets.CgroupRoot()
-	if err != nil {
-		return l, err
-	}
-	group, err := testbed.EnterCgroup(root)
+	group, err := testbed.EnterCgroup()
 	if err != nil {
 		return l, err
 	}

@@ -73,11 +73,7 @@ func newRedirected(t *testing.T, pinPath string) *redirected {
 // openSockets attaches the programs to a cgroup that has this process only.
 func (r *redirected) openSockets(pinPath string) {
 	r.t.Helper()
-	root, err := sockets.CgroupRoot()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	group, err := testbed.EnterCgroup(root)
+	group, err := testbed.EnterCgroup()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -351,7 +347,7 @@ func TestRedirectionReplacesPins(t *testing.T) {
 	}
 	works("after a map of another version")
 
-	group, err := testbed.EnterCgroup(filepath.Dir(r.group))
+	group, err := testbed.EnterCgroup()
 	if err != nil {
 		t.Fatal(err)
 	}
