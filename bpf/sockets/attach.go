@@ -45,7 +45,7 @@ func (p *Programs) attach() error {
 	for _, h := range p.hooks() {
 		l, err := p.attachOne(h)
 		if err != nil {
-			return fmt.Errorf("attach %s to %s: %w", h.name, p.o.CgroupPath, err)
+			return fmt.Errorf("attach %s to %s: %w", h.name, p.o.CgroupPath, explain(err))
 		}
 		p.links = append(p.links, l)
 	}

@@ -43,7 +43,7 @@ func Open(o Options) (*Programs, error) {
 		return p, nil
 	}
 	// What an earlier process has left would redirect by the NodePorts of its time.
-	return nil, errors.Join(fmt.Errorf("redirect NodePorts on loopback addresses: %w", explain(err)), Remove(o.PinPath))
+	return nil, errors.Join(fmt.Errorf("redirect NodePorts on loopback addresses: %w", err), Remove(o.PinPath))
 }
 
 func open(o Options) (_ *Programs, err error) {
@@ -111,7 +111,7 @@ func (p *Programs) load(cookie uint64) error {
 		err = spec.LoadAndAssign(&p.objects, &options)
 	}
 	if err != nil {
-		return fmt.Errorf("load programs: %w", err)
+		return fmt.Errorf("load programs: %w", explain(err))
 	}
 	return nil
 }
