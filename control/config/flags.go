@@ -50,7 +50,7 @@ func (f *networkFlags) add(set *pflag.FlagSet) {
 		"which addresses take NodePorts: `CIDRs`, primary, localhost or all (default primary)")
 	set.StringVar(&f.bindAddress, "bind-address", "", "`IP` of the node (default that of the Node object)")
 	set.BoolVar(&f.localhostNodePorts, "localhost-nodeports", false,
-		"answer TCP NodePorts on the loopback addresses of --nodeport-addresses, reject all others there")
+		"answer NodePorts on the loopback addresses of --nodeport-addresses (TCP; UDP where BPF programs can), reject all others there")
 	set.Int32Var(&f.maxPerCore, "conntrack-max-per-core", defaultMaxPerCore, "tracked connections per CPU, 0 leaves the limit as it is")
 	set.Int32Var(&f.min, "conntrack-min", defaultMinConntrack, "least limit of tracked connections")
 	set.DurationVar(&f.tcpEstablished, "conntrack-tcp-timeout-established", defaultTCPEstablished, "timeout of idle TCP connections, 0 leaves it as it is")
