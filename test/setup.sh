@@ -23,7 +23,7 @@ programs_for() {
   case $1 in
     demo) echo "$fetch $kernel" ;;
     test) echo "$fetch $kernel bpftool:bpftool gcc:gcc libc-headers:libc6-dev python3.11:python3" ;;
-    vm) echo "$fetch nft:nftables qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod" ;;
+    vm) echo "$fetch nft:nftables bpftool:bpftool qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod" ;;
     lint) echo "$fetch shellcheck:shellcheck" ;;
     generate) echo "$fetch clang-14:clang-14 llvm-strip-14:llvm-14 bpf-headers:libbpf-dev" ;;
     all) echo "make:make $(programs_for test) $(programs_for lint) $(programs_for generate)" ;;

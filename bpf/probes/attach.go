@@ -24,10 +24,12 @@ type attached struct {
 	pin string
 }
 
-// priorities around that of destination NAT, -100, which is nobody's: the kernel
-// refuses a BPF program where another hook is, and another hook where one is.
-func prioritiesBefore() []int32 { return []int32{-101, -102, -103, -104} }
-func prioritiesAfter() []int32  { return []int32{-99, -98, -97, -96} }
+// defaultPriorities are around that of destination NAT, -100. The kernel refuses a BPF
+// program where another hook is, and another hook where one is; an upgrade needs two
+// of each.
+func defaultPriorities() Priorities {
+	return Priorities{Before: []int32{-101, -102, -103, -104}, After: []int32{-99, -98, -97, -96}}
+}
 
 // place is where the two programs belong.
 type place struct {
@@ -54,8 +56,8 @@ func (p *Probes) attachAll(generation uint32) error {
 			program    *ebpf.Program
 			priorities []int32
 		}{
-			{"before", p.objects.ProbeBefore, prioritiesBefore()},
-			{"after", p.objects.ProbeAfter, prioritiesAfter()},
+			{"before", p.objects.ProbeBefore, p.o.Priorities.Before},
+			{"after", p.objects.ProbeAfter, p.o.Priorities.After},
 		} {
 			a, err := attach(half.program, at, half.priorities)
 			if err != nil {

@@ -22,8 +22,16 @@ type Options struct {
 	PinPath string
 	// MaxSelections bounds the counters of each family. 262,144 if 0.
 	MaxSelections uint32
+	// Priorities are where programs may be attached. Those next to -100 if empty.
+	Priorities Priorities
 	// Logger is discarded if nil.
 	Logger *slog.Logger
+}
+
+// Priorities are netfilter priorities before and after the translation of
+// destinations, at -100, the best first. The first that is free is taken.
+type Priorities struct {
+	Before, After []int32
 }
 
 // Probes are attached programs and their maps.
@@ -44,6 +52,9 @@ func Open(o Options) (*Probes, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if len(o.Priorities.Before) == 0 || len(o.Priorities.After) == 0 {
+		o.Priorities = defaultPriorities()
+	}
 	if err := supported(); err != nil {
 		return nil, err
 	}
@@ -55,6 +66,10 @@ func Open(o Options) (*Probes, error) {
 	p := &Probes{o: o}
 	before, err := p.load()
 	if err != nil {
+		return nil, fmt.Errorf("load BPF probes: %w", explain(err))
+	}
+	if err := p.addHistograms(); err != nil {
+		_ = p.Close()
 		return nil, fmt.Errorf("load BPF probes: %w", explain(err))
 	}
 	if err := p.takeOver(before); err != nil {
@@ -114,6 +129,26 @@ func (p *Probes) load() (predecessor, error) {
 	return before, spec.LoadAndAssign(&p.objects, options)
 }
 
+// addHistograms adds those that a process before has not. The programs add none: a
+// histogram is too large for their stack.
+func (p *Probes) addHistograms() error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count processors: %w", err)
+	}
+	empty := make([]probesHistogram, cpus)
+	for _, at := range places() {
+		for _, outcome := range []Outcome{Translated, Missed, Foreign} {
+			key := probesLatencyKey{Family: at.family, Hook: uint8(at.hook), Outcome: uint8(outcome)}
+			err := p.objects.Latency.Update(&key, empty, ebpf.UpdateNoExist)
+			if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+				return fmt.Errorf("write map %s: %w", probesMapLatency, err)
+			}
+		}
+	}
+	return nil
+}
+
 // predecessor reads which programs count now.
 func (p *Probes) predecessor() (predecessor, error) {
 	if p.o.PinPath == "" {
@@ -145,6 +180,8 @@ func (p *Probes) takeOver(before predecessor) error {
 	if err := p.attachAll(generation); err != nil {
 		return err
 	}
+	// A packet that came to a hook before ours was there meets the old programs only.
+	waitForPackets()
 	if before.control != nil {
 		// The two share no map: a connection of this moment may not be counted.
 		if err := activate(before.control, 0); err != nil {
@@ -160,6 +197,21 @@ func (p *Probes) takeOver(before predecessor) error {
 	for _, path := range old {
 		if err := removeLink(path); err != nil {
 			p.o.Logger.Warn("cannot detach a BPF probe of before", "pin", path, "err", err)
+		}
+	}
+	return p.clearStamps()
+}
+
+// clearStamps removes those of programs that are gone: a packet of ours at the same
+// address would be taken for one of theirs.
+func (p *Probes) clearStamps() error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count processors: %w", err)
+	}
+	for hook := range p.objects.Stamps.MaxEntries() {
+		if err := p.objects.Stamps.Put(hook, make([]probesStamp, cpus)); err != nil {
+			return fmt.Errorf("write map %s: %w", probesMapStamps, err)
 		}
 	}
 	return nil

@@ -86,7 +86,7 @@ func eachEntry[K comparable, V any](m *ebpf.Map, visit func(*K, *V)) error {
 	}
 }
 
-// Latencies returns the histograms that have anything in them.
+// Latencies returns the histograms of all families, hooks and outcomes, in no order.
 func (p *Probes) Latencies() ([]Latency, error) {
 	var all []Latency
 	var key probesLatencyKey

@@ -119,6 +119,8 @@ func (b *bench) steps() []step {
 		{"changes", b.changes},
 		{"new chains", b.newChains},
 		{"restart", b.restart},
+		{"probes, cost", b.probeCost},
+		{"probes, loss", b.probeLoss},
 	}
 }
 

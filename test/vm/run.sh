@@ -18,7 +18,7 @@ export PATH="$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
 cd "$(dirname "$0")/../.."
 
 cache=$PWD/.cache/vm
-programs=(nft modprobe)
+programs=(nft modprobe bpftool)
 
 die() {
   printf 'vm: %s\n' "$*" >&2
