@@ -82,20 +82,19 @@ func (o *observed) collectServices(ch sink, s *observe.Snapshot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fold(s)
-	ch.counter(o.descs.missed, o.missed.rest)
-	for key, count := range o.services.series() {
-		ch.counter(o.descs.serviceSelections, count, serviceValues(key)...)
+	ch.counter(o.descs.missed, o.ledger.missed)
+	for _, e := range o.ledger.shown {
+		ch.counter(o.descs.serviceSelections, e.series, serviceValues(e.service.Key)...)
+		o.collectEvenness(ch, e.service)
 	}
-	ch.counter(o.descs.serviceSelections, o.services.rest, otherValues()...)
-	for key, count := range o.endpoints.series() {
-		ch.counter(o.descs.endpointSelections, count, serviceValues(key.service, key.addr.String())...)
-	}
-	ch.counter(o.descs.endpointSelections, o.endpoints.rest, otherValues("")...)
-	for i := range s.Services {
-		if o.services.has(s.Services[i].Key) {
-			o.collectEvenness(ch, &s.Services[i])
+	ch.counter(o.descs.serviceSelections, o.ledger.serviceRest, otherValues()...)
+	for _, e := range o.ledger.services {
+		for i := range e.endpoints {
+			ch.counter(o.descs.endpointSelections, e.endpoints[i].series,
+				serviceValues(e.service.Key, e.endpoints[i].addr.String())...)
 		}
 	}
+	ch.counter(o.descs.endpointSelections, o.ledger.endpointRest, otherValues("")...)
 }
 
 func (o *observed) collectEvenness(ch sink, service *observe.Service) {
