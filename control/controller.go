@@ -84,6 +84,9 @@ type Controller struct {
 	reset bool
 	// checked is the version of the health checks that were handed over.
 	checked int
+	// waiting is since when there has been a change to hand over, zero if there is
+	// none.
+	waiting time.Time
 
 	// due belongs to the goroutine that syncs.
 	due time.Time
@@ -160,6 +163,9 @@ func (c *Controller) setHostAddresses(addrs []netip.Addr) {
 
 // queued has a sync happen.
 func (c *Controller) queued() {
+	if c.waiting.IsZero() {
+		c.waiting = c.o.Clock.Now()
+	}
 	if c.o.Health != nil {
 		c.o.Health.Queued()
 	}
@@ -234,11 +240,14 @@ func (c *Controller) take() (work, bool) {
 		return work{}, false
 	}
 	w := work{at: c.o.Clock.Now()}
+	waiting := c.waiting
+	c.waiting = time.Time{}
 	if c.reset {
 		c.reset = false
 		w.reset, w.state = true, c.tracker.TakeState()
 	} else {
 		w.update = c.tracker.Take()
+		w.update.Seen = waiting
 	}
 	housekeeping := !c.due.IsZero() && !w.at.Before(c.due)
 	if !w.reset && !housekeeping && w.update.Empty() {

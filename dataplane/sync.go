@@ -33,6 +33,8 @@ type Update struct {
 	Changed []ServicePort
 	// Removed are the ServicePorts that are gone; an unknown one is no error.
 	Removed []ServicePortKey
+	// Seen is when the first of these changes was noticed, zero if nobody knows.
+	Seen time.Time
 }
 
 // Empty says whether the update changes nothing.

@@ -4,6 +4,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -96,6 +97,14 @@ type ServicePortKey struct {
 // String returns "namespace/name:port (tcp, IPv4)".
 func (k ServicePortKey) String() string {
 	return fmt.Sprintf("%s (%s, %s)", k.ServicePortName, k.Protocol, k.Family)
+}
+
+// Compare orders keys by namespace, name, port, protocol and family.
+func (k ServicePortKey) Compare(o ServicePortKey) int {
+	return cmp.Or(
+		cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name),
+		cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol), cmp.Compare(k.Family, o.Family),
+	)
 }
 
 // Endpoint is one address and port that connections can be sent to.

@@ -82,17 +82,20 @@ func newHealthServer(proxy *health.Proxy, logger *slog.Logger) *health.Server {
 
 // follow runs until a signal comes, which is no error.
 func follow(ctx context.Context, cfg config.Config, src *source.Dir, kernel *kernel, logger *slog.Logger) error {
+	observer, stop := newObserver(cfg.Observe, kernel, logger)
+	defer stop()
 	drift := make(chan struct{}, 1)
 	proxy := newProxyHealth(cfg)
 	checks := newHealthServer(proxy, logger)
 	controller := control.New(control.Options{
-		Config: cfg, Source: src, Syncer: kernel, Logger: logger, Drift: drift, Host: nodeHost{},
+		Config: cfg, Source: src, Syncer: observer, Logger: logger, Drift: drift, Host: nodeHost{},
 		Health: proxy, Checks: checks,
 	})
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return kernel.watch(groupCtx, drift) })
 	group.Go(func() error { return kernel.keepPins(groupCtx) })
 	group.Go(func() error { return checks.Run(groupCtx) })
+	group.Go(func() error { return observer.Run(groupCtx) })
 	group.Go(func() error { return controller.Run(groupCtx) })
 	err := group.Wait()
 	if ctx.Err() != nil {

@@ -44,6 +44,7 @@ func setDefaults(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguratio
 		own.Layout = LayoutMarkFree
 	}
 	setNetworkDefaults(in, own)
+	own.Observe.setDefaults()
 }
 
 // checker collects mistakes.
@@ -84,6 +85,7 @@ func check(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguration) (Co
 	}
 	c.setDetector(&config, in)
 	c.setNetwork(&config, in, own)
+	config.Observe = c.observe(&own.Observe)
 	return config, c.mistakes
 }
 

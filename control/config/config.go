@@ -35,6 +35,7 @@ type Config struct {
 	// MaxPins is how many clients of Services with session affinity are
 	// remembered, for each protocol and IP family.
 	MaxPins int
+	Observe Observe
 }
 
 // Layout names a kernel layout.

@@ -30,6 +30,7 @@ type veridictConfiguration struct {
 		// MaxPins is the size of each map of session affinity.
 		MaxPins *int `json:"maxPins,omitempty"`
 	} `json:"affinity,omitzero"`
+	Observe observeConfiguration `json:"observe,omitzero"`
 }
 
 const (

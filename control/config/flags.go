@@ -30,6 +30,7 @@ type Flags struct {
 	syncPeriod       time.Duration
 	minSyncPeriod    time.Duration
 	network          networkFlags
+	observe          observeFlags
 }
 
 // networkFlags are those about addresses and connection tracking.
@@ -96,6 +97,7 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	set.DurationVar(&f.syncPeriod, "iptables-sync-period", defaultSyncPeriod, "longest pause before a failed sync is tried again")
 	set.DurationVar(&f.minSyncPeriod, "iptables-min-sync-period", defaultMinSyncPeriod, "least pause between two syncs")
 	f.network.add(set)
+	f.observe.add(set)
 	return f
 }
 
@@ -135,6 +137,7 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 	if f.layout != "" {
 		own.Layout = Layout(f.layout)
 	}
+	f.observe.override(&own.Observe)
 	own.LocalhostNodePorts = own.LocalhostNodePorts || f.network.localhostNodePorts
 	if strings.TrimSpace(in.HostnameOverride) == "" {
 		name, err := hostname()

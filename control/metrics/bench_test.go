@@ -38,7 +38,7 @@ func (s *turns) Snapshot() *observe.Snapshot {
 func largeSnapshot(at time.Time, extra uint64) *observe.Snapshot {
 	s := &observe.Snapshot{At: at, Probes: observe.ProbeStatus{Mode: observe.Netfilter}}
 	for i := range manyServices {
-		service := observe.Service{
+		service := &observe.Service{
 			Key: dataplane.ServicePortKey{ServicePortName: dataplane.ServicePortName{
 				Namespace: fmt.Sprintf("namespace-%d", i%100), Name: fmt.Sprintf("service-%d", i), Port: "http", Protocol: dataplane.TCP,
 			}, Family: dataplane.IPv4},

@@ -84,16 +84,16 @@ func newLedger(serviceLimit, endpointLimit int) *ledger {
 }
 
 // fold takes the counts of all Services that there are.
-func (l *ledger) fold(services []observe.Service) {
+func (l *ledger) fold(services []*observe.Service) {
 	l.round++
 	var active, hidden []*serviceEntry
-	for i := range services {
-		e := l.entry(&services[i])
+	for _, service := range services {
+		e := l.entry(service)
 		if e == nil {
 			continue
 		}
-		e.delta = e.selected.advance(services[i].Selections())
-		l.missed += e.missed.advance(services[i].Missed)
+		e.delta = e.selected.advance(service.Selections())
+		l.missed += e.missed.advance(service.Missed)
 		l.advanceEndpoints(e)
 		if e.delta > 0 {
 			active = append(active, e)
@@ -198,7 +198,7 @@ func (l *ledger) showServices(hidden []*serviceEntry) {
 	room := max(l.serviceLimit-len(l.shown), 0)
 	if room > 0 && len(hidden) > room {
 		slices.SortFunc(hidden, func(a, b *serviceEntry) int {
-			return cmp.Or(cmp.Compare(b.selected, a.selected), compareKeys(a.service.Key, b.service.Key))
+			return cmp.Or(cmp.Compare(b.selected, a.selected), a.service.Key.Compare(b.service.Key))
 		})
 	}
 	for i, e := range hidden {
@@ -249,7 +249,7 @@ type newcomer struct {
 
 func (n newcomer) compare(o newcomer) int {
 	return cmp.Or(cmp.Compare(o.endpoint.Total, n.endpoint.Total),
-		compareKeys(n.service.service.Key, o.service.service.Key), n.endpoint.Addr.Compare(o.endpoint.Addr))
+		n.service.service.Key.Compare(o.service.service.Key), n.endpoint.Addr.Compare(o.endpoint.Addr))
 }
 
 // choice keeps the newcomers with the highest counts, sorted, and notes whose were
@@ -278,9 +278,4 @@ func (c *choice) refuse(e *serviceEntry) {
 	if e.refused == 0 && e.unclaimed > 0 {
 		e.refused = c.round
 	}
-}
-
-func compareKeys(a, b dataplane.ServicePortKey) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port),
-		cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Family, b.Family))
 }

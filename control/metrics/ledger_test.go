@@ -33,10 +33,10 @@ func addrOf(number int) netip.AddrPort {
 
 // services returns the Services as a snapshot has them. Endpoints with even numbers
 // are in the pool of local ones, too.
-func (c counts) services() []observe.Service {
-	var all []observe.Service
+func (c counts) services() []*observe.Service {
+	var all []*observe.Service
 	for _, name := range slices.Sorted(maps.Keys(c)) {
-		service := observe.Service{Key: keyOf(name), Pools: []observe.Pool{{}, {Local: true}}}
+		service := &observe.Service{Key: keyOf(name), Pools: []observe.Pool{{}, {Local: true}}}
 		for _, number := range slices.Sorted(maps.Keys(c[name])) {
 			count := c[name][number]
 			service.Drawn += count

@@ -50,7 +50,7 @@ func (o *observed) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	o.collectProbes(ch, s)
-	if !s.At.IsZero() {
+	if s.Probes.Mode != observe.Off && !s.At.IsZero() {
 		o.collectCounts(ch, s)
 	}
 }

@@ -4,19 +4,21 @@
 package observe
 
 import (
+	"math/bits"
 	"net/netip"
 	"time"
 
 	"github.com/veridict/veridict/dataplane"
 )
 
-// Probes count and time in the kernel. They are called by one goroutine.
+// Probes count and time in the kernel. SetFrontends is called by the goroutine that
+// programs Services, all else by another, one call at a time.
 type Probes interface {
 	// Status says what the probes are; it does not change.
 	Status() ProbeStatus
 	// SetFrontends tells the probes which connections are for Services. Others
-	// that are translated count as foreign.
-	SetFrontends(changed []Frontend, removed []dataplane.VIP) error
+	// that are translated count as foreign. An unknown one in removed is no error.
+	SetFrontends(changed []Frontend, removed []FrontendID) error
 	// Read returns all counters.
 	Read() (Reading, error)
 	// Forget removes counters of endpoints that have left. Unknown ones are no
@@ -81,14 +83,23 @@ const (
 	Foreign Outcome = "foreign"
 )
 
-// Frontend is what clients connect to.
-type Frontend struct {
+// FrontendID names what clients connect to.
+type FrontendID struct {
 	// VIP is a NodePort if it has no address.
 	VIP dataplane.VIP
 	// Family is that of the connections; a VIP that is a NodePort does not say it.
 	Family dataplane.Family
+}
+
+// Frontend is what clients connect to.
+type Frontend struct {
+	FrontendID
 	// AffinitySeconds is 0 where clients are not kept at their endpoint.
 	AffinitySeconds uint32
+	// Service is the same for all frontends that a client is kept by together, and
+	// for the same Service after a restart. Two Services may have the same by
+	// chance, one in four billion.
+	Service uint32
 }
 
 // SelectionKey names a counter.
@@ -154,4 +165,20 @@ type Losses struct {
 	// Clashed counts connections that conntrack dropped or merged since another
 	// CPU confirmed the same one first. They are counted as selections.
 	Clashed uint64 `json:"clashed"`
+}
+
+// Add counts a duration.
+func (h *Histogram) Add(d time.Duration) {
+	bucket := max(bits.Len64(uint64(max(d, 0)))-6, 0)
+	h.Counts[min(bucket, HistogramBuckets-1)]++
+	h.Sum += d
+}
+
+// Total is the number of durations.
+func (h *Histogram) Total() uint64 {
+	var sum uint64
+	for _, n := range h.Counts {
+		sum += n
+	}
+	return sum
 }

@@ -19,7 +19,7 @@ type Snapshot struct {
 	// last that did not. Empty if it succeeded.
 	ReadError string
 	// Services are all that are programmed, sorted by key.
-	Services []Service
+	Services []*Service
 	// Alarms are what is wrong now, sorted.
 	Alarms    []Alarm
 	Latencies []Latency
@@ -39,7 +39,8 @@ type Service struct {
 	Algorithm       dataplane.Algorithm
 	AffinitySeconds uint32
 	// Drawn, Pinned and Missed are totals of all frontends, endpoints that have
-	// left included.
+	// left included, since the probes were first attached or, for what had left by
+	// then, since this process started.
 	Drawn, Pinned, Missed uint64
 	// Pools are the sets of endpoints that its frontends draw from: one, or two
 	// where traffic policy Local applies to some frontends.

@@ -168,8 +168,8 @@ func (t *Tracker) Take() dataplane.Update {
 			update.Changed = append(update.Changed, now)
 		}
 	}
-	slices.SortFunc(update.Removed, compareKeys)
-	slices.SortFunc(update.Changed, func(a, b dataplane.ServicePort) int { return compareKeys(a.Key, b.Key) })
+	slices.SortFunc(update.Removed, dataplane.ServicePortKey.Compare)
+	slices.SortFunc(update.Changed, func(a, b dataplane.ServicePort) int { return a.Key.Compare(b.Key) })
 	if t.settingsBefore != nil && !t.settingsBefore.Equal(&t.settings) {
 		settings := t.settings
 		update.Settings = &settings
