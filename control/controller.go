@@ -156,16 +156,17 @@ func (c *Controller) setHostAddresses(addrs []netip.Addr) {
 	defer c.mu.Unlock()
 	c.tracker.SetHostAddresses(addrs)
 	if c.synced && c.tracker.Touched() {
-		c.facts.queued(c.o.Clock.Now(), false)
 		c.queued()
 	}
 }
 
 // queued has a sync happen.
 func (c *Controller) queued() {
+	now := c.o.Clock.Now()
 	if c.waiting.IsZero() {
-		c.waiting = c.o.Clock.Now()
+		c.waiting = now
 	}
+	c.facts.queued(now)
 	if c.o.Health != nil {
 		c.o.Health.Queued()
 	}
@@ -178,7 +179,7 @@ func (c *Controller) handle(batch source.Batch) {
 	defer c.mu.Unlock()
 	c.tracker.Apply(batch.Changes)
 	c.problems.setObjects(batch.Problems, c.tracker.Problems())
-	c.facts.batch(c.o.Clock.Now(), batch)
+	c.facts.batch(batch)
 	if !batch.Synced {
 		return
 	}
@@ -190,7 +191,10 @@ func (c *Controller) handle(batch source.Batch) {
 		c.queued()
 	} else {
 		c.publishChecks()
-		c.facts.settle()
+		// After a failure they wait for the next try.
+		if !c.reset {
+			c.facts.settle(time.Time{})
+		}
 	}
 	c.synced = true
 }
@@ -207,7 +211,8 @@ func (c *Controller) followDrift(ctx context.Context) error {
 		c.o.Logger.Warn("another process has changed the tables of veridict; they are put right")
 		c.mu.Lock()
 		c.reset = true
-		c.facts.queued(c.o.Clock.Now(), true)
+		c.facts.drift = true
+		c.facts.queued(c.o.Clock.Now())
 		c.mu.Unlock()
 		if c.o.Health != nil {
 			c.o.Health.Queued()
@@ -251,7 +256,7 @@ func (c *Controller) take() (work, bool) {
 	}
 	housekeeping := !c.due.IsZero() && !w.at.Before(c.due)
 	if !w.reset && !housekeeping && w.update.Empty() {
-		c.facts.settle()
+		c.facts.settle(w.at)
 		return w, false
 	}
 	w.facts = c.facts.take(&w)

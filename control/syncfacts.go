@@ -16,16 +16,17 @@ import (
 type SyncObserver interface {
 	// Queued is called when there is something to program.
 	Queued(QueueFacts)
-	// Settled is called when what was queued turns out to change nothing.
-	Settled()
+	// Settled is called when changes turn out to need nothing. At is zero if they
+	// were never queued.
+	Settled(QueueFacts)
 	// Synced is called after each call of the Syncer, also a failed one.
 	Synced(SyncFacts)
 }
 
-// QueueFacts say what waits to be programmed.
+// QueueFacts say what came to be programmed.
 type QueueFacts struct {
 	At time.Time
-	// New are the changes that came just now, Pending all that wait.
+	// New are the changes that came since the last call, Pending all that wait.
 	New, Pending ChangeCounts
 }
 
@@ -86,33 +87,35 @@ type syncFacts struct {
 	observer SyncObserver
 	// started is when the collecting began. What was triggered before is not
 	// counted: its latency would be that of a restart.
-	started  time.Time
-	pending  ChangeCounts
-	triggers []Trigger
-	drift    bool
-	noLocal  map[dataplane.ServicePortKey]policies
+	started time.Time
+	// fresh are the changes that the observer was not told of, pending those that
+	// were not handed to the Syncer.
+	fresh, pending ChangeCounts
+	triggers       []Trigger
+	drift          bool
+	noLocal        map[dataplane.ServicePortKey]policies
 }
 
 // policies are the traffic policies of a ServicePort that find no endpoint.
 type policies struct{ internal, external bool }
 
 // batch counts what a batch changes.
-func (f *syncFacts) batch(now time.Time, batch source.Batch) {
+func (f *syncFacts) batch(batch source.Batch) {
 	if f.observer == nil {
 		return
 	}
-	var fresh ChangeCounts
+	var changes ChangeCounts
 	for _, change := range batch.Changes {
 		switch change.Key.Kind {
 		case convert.KindService:
-			fresh.Services++
+			changes.Services++
 		case convert.KindEndpointSlice:
-			fresh.EndpointSlices++
+			changes.EndpointSlices++
 			f.trigger(change.Object)
 		}
 	}
-	f.pending.add(fresh)
-	f.observer.Queued(QueueFacts{At: now, New: fresh, Pending: f.pending})
+	f.fresh.add(changes)
+	f.pending.add(changes)
 }
 
 // trigger notes the time of a slice's annotation. A slice that is gone has none:
@@ -125,19 +128,21 @@ func (f *syncFacts) trigger(object convert.Object) {
 	f.triggers = append(f.triggers, Trigger{Family: slice.Family, At: slice.Triggered})
 }
 
-// settle forgets what needs no call of the Syncer.
-func (f *syncFacts) settle() {
-	f.triggers, f.pending = nil, ChangeCounts{}
+// queued notes that there is something to program.
+func (f *syncFacts) queued(now time.Time) {
 	if f.observer != nil {
-		f.observer.Settled()
+		f.observer.Queued(QueueFacts{At: now, New: f.fresh, Pending: f.pending})
+		f.fresh = ChangeCounts{}
 	}
 }
 
-// queued notes that something other than an object has to be programmed.
-func (f *syncFacts) queued(now time.Time, drift bool) {
-	f.drift = f.drift || drift
+// settle notes that nothing has to be programmed for the changes that wait. at is
+// zero if they were never queued.
+func (f *syncFacts) settle(at time.Time) {
+	f.triggers, f.pending = nil, ChangeCounts{}
 	if f.observer != nil {
-		f.observer.Queued(QueueFacts{At: now, Pending: f.pending})
+		f.observer.Settled(QueueFacts{At: at, New: f.fresh})
+		f.fresh = ChangeCounts{}
 	}
 }
 

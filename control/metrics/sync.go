@@ -86,20 +86,38 @@ func (s *synced) collectors() []prometheus.Collector {
 
 // Queued is part of control.SyncObserver.
 func (s *synced) Queued(f control.QueueFacts) {
-	s.serviceChanges.Add(float64(f.New.Services))
-	s.endpointChanges.Add(float64(f.New.EndpointSlices))
-	s.pending(f.Pending)
+	s.changes(f)
 	for _, family := range families() {
 		s.lastQueued.WithLabelValues(family.String()).Set(seconds(f.At))
 	}
 }
 
 // Settled is part of control.SyncObserver.
-func (s *synced) Settled() { s.pending(control.ChangeCounts{}) }
+func (s *synced) Settled(f control.QueueFacts) {
+	s.changes(f)
+	if !f.At.IsZero() {
+		s.upToDate(f.At)
+	}
+}
+
+func (s *synced) changes(f control.QueueFacts) {
+	s.serviceChanges.Add(float64(f.New.Services))
+	s.endpointChanges.Add(float64(f.New.EndpointSlices))
+	s.pending(f.Pending)
+}
 
 func (s *synced) pending(c control.ChangeCounts) {
 	s.servicesPending.Set(float64(c.Services))
 	s.endpointsPending.Set(float64(c.EndpointSlices))
+}
+
+// upToDate notes when the dataplane was as it should be. Where nothing had to be
+// done for a family, that counts, too: otherwise it would seem to wait for what was
+// queued for the other.
+func (s *synced) upToDate(at time.Time) {
+	for _, family := range families() {
+		s.lastSync.WithLabelValues(family.String()).Set(seconds(at))
+	}
 }
 
 // Synced is part of control.SyncObserver.
@@ -108,14 +126,12 @@ func (s *synced) Synced(f control.SyncFacts) {
 	s.transactions.Add(float64(f.Report.Transactions))
 	s.elements.Add(float64(f.Report.ElementsSent))
 	s.staleFlows.Add(float64(f.Report.StaleFlows))
-	if f.Err != nil {
-		for _, family := range f.Families {
-			s.failures.WithLabelValues(family.String()).Inc()
-		}
-		return
-	}
 	if f.Report.Transactions > 0 {
 		s.longestCommit.Observe(f.Report.LongestCommit.Seconds())
+	}
+	if f.Err != nil {
+		s.failed(&f)
+		return
 	}
 	if f.Drift {
 		s.driftRepairs.Inc()
@@ -124,24 +140,37 @@ func (s *synced) Synced(f control.SyncFacts) {
 	s.succeeded(&f)
 }
 
-// succeeded counts by family.
+func (s *synced) failed(f *control.SyncFacts) {
+	concerned := f.Families
+	if len(concerned) == 0 {
+		// What follows is a sync of everything.
+		concerned = families()
+	}
+	for _, family := range concerned {
+		s.failures.WithLabelValues(family.String()).Inc()
+	}
+}
+
 func (s *synced) succeeded(f *control.SyncFacts) {
 	end := f.Start.Add(f.Took)
+	s.upToDate(end)
 	for _, family := range f.Families {
-		label := family.String()
-		s.duration.WithLabelValues(label).Observe(f.Took.Seconds())
-		kind := s.partialDuration
-		if f.Full {
-			kind = s.fullDuration
-		}
-		kind.WithLabelValues(label).Observe(f.Took.Seconds())
-		s.lastSync.WithLabelValues(label).Set(seconds(end))
-		s.noLocal.WithLabelValues("internal", label).Set(float64(f.NoLocal.Internal[family]))
-		s.noLocal.WithLabelValues("external", label).Set(float64(f.NoLocal.External[family]))
+		s.observe(family, f)
 	}
 	for _, trigger := range f.Triggers {
 		s.programming.WithLabelValues(trigger.Family.String()).Observe(end.Sub(trigger.At).Seconds())
 	}
+}
+
+func (s *synced) observe(family dataplane.Family, f *control.SyncFacts) {
+	label, kind := family.String(), s.partialDuration
+	if f.Full {
+		kind = s.fullDuration
+	}
+	s.duration.WithLabelValues(label).Observe(f.Took.Seconds())
+	kind.WithLabelValues(label).Observe(f.Took.Seconds())
+	s.noLocal.WithLabelValues("internal", label).Set(float64(f.NoLocal.Internal[family]))
+	s.noLocal.WithLabelValues("external", label).Set(float64(f.NoLocal.External[family]))
 }
 
 // programmed shows what the dataplane holds, all of one moment.
