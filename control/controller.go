@@ -98,7 +98,7 @@ func New(o Options) *Controller {
 		o.Clock = runner.RealClock{}
 	}
 	c := &Controller{o: o, tracker: newTracker(o.Config), problems: problemList{logger: o.Logger}, reset: true}
-	c.facts = syncFacts{observer: o.Observer, started: o.Clock.Now()}
+	c.facts = syncFacts{observer: o.Observer, problems: &c.problems, started: o.Clock.Now()}
 	c.runner = runner.New(runner.Options{
 		Run:         c.sync,
 		MinInterval: o.Config.MinSyncPeriod,
@@ -284,7 +284,7 @@ func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.facts.Start, w.facts.Took, w.facts.Report, w.facts.Err = start, took, report, err
-	defer func() { c.facts.synced(w.facts, &c.problems) }()
+	defer func() { c.facts.synced(w.facts) }()
 	if err != nil {
 		c.reset = true
 		c.due = time.Time{}

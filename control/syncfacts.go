@@ -28,6 +28,7 @@ type QueueFacts struct {
 	At time.Time
 	// New are the changes that came since the last call, Pending all that wait.
 	New, Pending ChangeCounts
+	Problems     ProblemCounts
 }
 
 // ChangeCounts are numbers of changed objects.
@@ -53,8 +54,7 @@ type SyncFacts struct {
 	// Pending are the changes that came during the call.
 	Pending ChangeCounts
 	// NoLocal counts ServicePorts that lack endpoints on this node.
-	NoLocal NoLocal
-	// Problems counts what is not served as written.
+	NoLocal  NoLocal
 	Problems ProblemCounts
 	Report   dataplane.Report
 	Err      error
@@ -68,7 +68,7 @@ type Trigger struct {
 	At time.Time
 }
 
-// ProblemCounts are numbers of problems by who found them.
+// ProblemCounts are numbers of what is not served as written.
 type ProblemCounts struct {
 	// Objects have mistakes; Rejected are ServicePorts that the kernel refused.
 	Objects, Rejected int
@@ -85,6 +85,7 @@ const maxTriggers = 10000
 // syncFacts collects the facts between two syncs. The Controller's lock guards it.
 type syncFacts struct {
 	observer SyncObserver
+	problems *problemList
 	// started is when the collecting began. What was triggered before is not
 	// counted: its latency would be that of a restart.
 	started time.Time
@@ -131,7 +132,7 @@ func (f *syncFacts) trigger(object convert.Object) {
 // queued notes that there is something to program.
 func (f *syncFacts) queued(now time.Time) {
 	if f.observer != nil {
-		f.observer.Queued(QueueFacts{At: now, New: f.fresh, Pending: f.pending})
+		f.observer.Queued(QueueFacts{At: now, New: f.fresh, Pending: f.pending, Problems: f.problems.counts()})
 		f.fresh = ChangeCounts{}
 	}
 }
@@ -141,7 +142,7 @@ func (f *syncFacts) queued(now time.Time) {
 func (f *syncFacts) settle(at time.Time) {
 	f.triggers, f.pending = nil, ChangeCounts{}
 	if f.observer != nil {
-		f.observer.Settled(QueueFacts{At: at, New: f.fresh})
+		f.observer.Settled(QueueFacts{At: at, New: f.fresh, Problems: f.problems.counts()})
 		f.fresh = ChangeCounts{}
 	}
 }
@@ -160,7 +161,7 @@ func (f *syncFacts) take(w *work) SyncFacts {
 }
 
 // synced completes the facts and hands them over.
-func (f *syncFacts) synced(facts SyncFacts, problems *problemList) {
+func (f *syncFacts) synced(facts SyncFacts) {
 	if f.observer == nil {
 		return
 	}
@@ -170,7 +171,7 @@ func (f *syncFacts) synced(facts SyncFacts, problems *problemList) {
 	}
 	facts.Pending = f.pending
 	facts.NoLocal = f.noLocalCounts()
-	facts.Problems = ProblemCounts{Objects: len(problems.objects), Rejected: len(facts.Report.Rejected)}
+	facts.Problems = f.problems.counts()
 	f.observer.Synced(facts)
 }
 

@@ -45,14 +45,14 @@ type observedDescs struct {
 
 func newObservedDescs() observedDescs {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("veridict_"+name, help, labels, nil)
+		return prometheus.NewDesc(prometheus.BuildFQName(own, "", name), help, labels, nil)
 	}
 	return observedDescs{
 		probes:      desc("probes_info", "How the probes in the kernel are attached, and why not better. Always 1.", "mode", "reason"),
 		readAt:      desc("probes_last_read_timestamp_seconds", "When the counters of the probes were last read."),
 		readFailing: desc("probes_read_failing", "1 if the last attempt to read the counters of the probes failed."),
 		capacity:    desc("probes_selection_counters_capacity", "How many pairs of frontend and endpoint the probes can count."),
-		losses:      desc("probes_lost_connections_total", "Connections that the probes did not count, or did not time, or that came to nothing, by kind.", labelKind),
+		losses:      desc("probes_losses_total", "First packets of connections that the probes did not count (full, retransmitted), did not time (unmatched), or counted though connection tracking let go of them (clashed).", labelKind),
 
 		firstPacket:    desc("first_packet_duration_seconds", "How long the NAT hook of the kernel took for the first packet of a connection.", labelFamily, "hook", "outcome"),
 		firstSelection: desc("endpoint_first_selection_duration_seconds", "From the moment a change was seen to the first connection to a new endpoint, of Services with traffic."),
@@ -64,7 +64,7 @@ func newObservedDescs() observedDescs {
 
 		serviceSelections:  desc("service_selections_total", "Connections by Service. Those of Services without a series of their own are in the one of service _other.", serviceLabels()...),
 		endpointSelections: desc("endpoint_selections_total", "Connections by endpoint. Those of endpoints without a series of their own are in the one of service _other.", serviceLabels("endpoint")...),
-		evidence:           desc("service_evenness_evidence", "Natural logarithm of the evidence that connections are spread unevenly over the endpoints that they may go to. It may be looked at at any time: above 9.2 chance does that once in 10000 Services.", serviceLabels("pool")...),
+		evidence:           desc("service_evenness_evidence", "Natural logarithm of the evidence that connections are spread unevenly over the endpoints that they may go to. It may be looked at at any time: by chance it exceeds 9.2 for at most one Service in 10000.", serviceLabels("pool")...),
 		detectable:         desc("service_evenness_detectable_ratio", "Smallest relative deviation of one endpoint from its share that so many connections would have shown with a chance of 80 %.", serviceLabels("pool")...),
 		uneven:             desc("service_uneven", "1 if connections are spread unevenly, with the rate of false findings bounded over all Services.", serviceLabels("pool")...),
 	}
