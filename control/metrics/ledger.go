@@ -215,8 +215,12 @@ func (l *ledger) showServices(hidden []*serviceEntry) {
 // Services that counted something can be new.
 func (l *ledger) showEndpoints(active []*serviceEntry) {
 	chosen := choice{size: max(l.endpointLimit-l.endpoints, 0), round: l.round}
+	if chosen.size > 0 {
+		// Those with most first, so that others are refused whole.
+		slices.SortFunc(active, func(a, b *serviceEntry) int { return cmp.Compare(b.selected, a.selected) })
+	}
 	for _, e := range active {
-		if chosen.size == 0 {
+		if !chosen.wants(uint64(e.selected)) {
 			chosen.refuse(e)
 			continue
 		}
@@ -248,8 +252,10 @@ type newcomer struct {
 }
 
 func (n newcomer) compare(o newcomer) int {
-	return cmp.Or(cmp.Compare(o.endpoint.Total, n.endpoint.Total),
-		n.service.service.Key.Compare(o.service.service.Key), n.endpoint.Addr.Compare(o.endpoint.Addr))
+	if order := cmp.Compare(o.endpoint.Total, n.endpoint.Total); order != 0 {
+		return order
+	}
+	return cmp.Or(n.service.service.Key.Compare(o.service.service.Key), n.endpoint.Addr.Compare(o.endpoint.Addr))
 }
 
 // choice keeps the newcomers with the highest counts, sorted, and notes whose were
@@ -258,6 +264,11 @@ type choice struct {
 	size  int
 	round uint64
 	list  []newcomer
+}
+
+// wants says whether an endpoint with that count may be chosen.
+func (c *choice) wants(count uint64) bool {
+	return len(c.list) < c.size || c.size > 0 && count >= c.list[c.size-1].endpoint.Total
 }
 
 func (c *choice) add(n newcomer) {

@@ -77,7 +77,9 @@ func (m *Metrics) serve(ctx context.Context, listener net.Listener) error {
 	if err := server.Shutdown(stopCtx); err != nil {
 		m.o.Logger.Debug("a scrape was cut off", "err", errors.Join(err, server.Close()))
 	}
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 
