@@ -33,7 +33,7 @@ type Facts struct {
 func (c *Controller) Facts() Facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	facts := c.facts
+	facts := c.done
 	facts.Synced = c.synced
 	facts.Pending = c.waiting
 	facts.Problems = len(c.problems.all())
@@ -43,13 +43,13 @@ func (c *Controller) Facts() Facts {
 // noteFacts is called with mu held.
 func (c *Controller) noteFacts(report *dataplane.Report, took time.Duration, err error) {
 	if err != nil {
-		c.facts.Failures++
-		c.facts.LastError = err.Error()
+		c.done.Failures++
+		c.done.LastError = err.Error()
 		return
 	}
-	c.facts.Syncs++
-	c.facts.LastError = ""
-	c.facts.Programmed = report.Programmed
-	c.facts.LastSync = c.o.Clock.Now()
-	c.facts.Took = took
+	c.done.Syncs++
+	c.done.LastError = ""
+	c.done.Programmed = report.Programmed
+	c.done.LastSync = c.o.Clock.Now()
+	c.done.Took = took
 }
