@@ -64,6 +64,8 @@ type Options struct {
 	// Drift receives when somebody else has changed the dataplane. It may be
 	// nil.
 	Drift <-chan struct{}
+	// Observer is told what comes and what becomes of it, if set.
+	Observer SyncObserver
 }
 
 // Controller keeps a dataplane equal to the objects of a source. It is used for
@@ -76,6 +78,7 @@ type Controller struct {
 	mu       sync.Mutex
 	tracker  *tracker.Tracker
 	problems problemList
+	facts    syncFacts
 	synced   bool
 	// reset says that the next call must hand over the whole state.
 	reset bool
@@ -84,6 +87,7 @@ type Controller struct {
 	// waiting is since when there has been a change to hand over, zero if there is
 	// none.
 	waiting time.Time
+	done    Facts
 
 	// due belongs to the goroutine that syncs.
 	due time.Time
@@ -95,6 +99,7 @@ func New(o Options) *Controller {
 		o.Clock = runner.RealClock{}
 	}
 	c := &Controller{o: o, tracker: newTracker(o.Config), problems: problemList{logger: o.Logger}, reset: true}
+	c.facts = syncFacts{observer: o.Observer, problems: &c.problems, started: o.Clock.Now()}
 	c.runner = runner.New(runner.Options{
 		Run:         c.sync,
 		MinInterval: o.Config.MinSyncPeriod,
@@ -158,9 +163,11 @@ func (c *Controller) setHostAddresses(addrs []netip.Addr) {
 
 // queued has a sync happen.
 func (c *Controller) queued() {
+	now := c.o.Clock.Now()
 	if c.waiting.IsZero() {
-		c.waiting = c.o.Clock.Now()
+		c.waiting = now
 	}
+	c.facts.queued(now)
 	if c.o.Health != nil {
 		c.o.Health.Queued()
 	}
@@ -173,6 +180,7 @@ func (c *Controller) handle(batch source.Batch) {
 	defer c.mu.Unlock()
 	c.tracker.Apply(batch.Changes)
 	c.problems.setObjects(batch.Problems, c.tracker.Problems())
+	c.facts.batch(batch)
 	if !batch.Synced {
 		return
 	}
@@ -184,6 +192,10 @@ func (c *Controller) handle(batch source.Batch) {
 		c.queued()
 	} else {
 		c.publishChecks()
+		// After a failure they wait for the next try.
+		if !c.reset {
+			c.facts.settle(time.Time{})
+		}
 	}
 	c.synced = true
 }
@@ -200,6 +212,8 @@ func (c *Controller) followDrift(ctx context.Context) error {
 		c.o.Logger.Warn("another process has changed the tables of veridict; they are put right")
 		c.mu.Lock()
 		c.reset = true
+		c.facts.drift = true
+		c.facts.queued(c.o.Clock.Now())
 		c.mu.Unlock()
 		if c.o.Health != nil {
 			c.o.Health.Queued()
@@ -221,6 +235,7 @@ type work struct {
 	reset  bool
 	state  dataplane.State
 	update dataplane.Update
+	facts  SyncFacts
 }
 
 // take returns the work that there is, and whether there is any.
@@ -230,16 +245,23 @@ func (c *Controller) take() (work, bool) {
 	if !c.synced {
 		return work{}, false
 	}
+	w := work{at: c.o.Clock.Now()}
 	waiting := c.waiting
 	c.waiting = time.Time{}
 	if c.reset {
 		c.reset = false
-		return work{at: c.o.Clock.Now(), reset: true, state: c.tracker.TakeState()}, true
+		w.reset, w.state = true, c.tracker.TakeState()
+	} else {
+		w.update = c.tracker.Take()
+		w.update.Seen = waiting
 	}
-	update := c.tracker.Take()
-	update.Seen = waiting
-	housekeeping := !c.due.IsZero() && !c.o.Clock.Now().Before(c.due)
-	return work{at: c.o.Clock.Now(), update: update}, housekeeping || !update.Empty()
+	housekeeping := !c.due.IsZero() && !w.at.Before(c.due)
+	if !w.reset && !housekeeping && w.update.Empty() {
+		c.facts.settle(w.at)
+		return w, false
+	}
+	w.facts = c.facts.take(&w)
+	return w, true
 }
 
 // sync is one run of the runner.
@@ -259,8 +281,12 @@ func (c *Controller) sync(ctx context.Context) (time.Time, error) {
 func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, error) {
 	start := c.o.Clock.Now()
 	report, err := c.call(ctx, w)
+	took := c.o.Clock.Now().Sub(start)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noteFacts(&report, took, err)
+	w.facts.Start, w.facts.Took, w.facts.Report, w.facts.Err = start, took, report, err
+	defer func() { c.facts.synced(w.facts) }()
 	if err != nil {
 		c.reset = true
 		c.due = time.Time{}
@@ -281,7 +307,7 @@ func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, er
 	}
 	c.o.Logger.Log(ctx, level, "synced",
 		"servicePorts", report.Programmed.ServicePorts, "endpoints", report.Programmed.Endpoints,
-		"elements", report.ElementsSent, "ms", c.o.Clock.Now().Sub(start).Milliseconds())
+		"elements", report.ElementsSent, "ms", took.Milliseconds())
 	return report, nil
 }
 

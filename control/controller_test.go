@@ -114,6 +114,8 @@ type rig struct {
 	clock  *runnertest.Clock
 	drift  chan struct{}
 	log    bytes.Buffer
+	// observer is told what the controller does.
+	observer fakeObserver
 }
 
 func newRig(t *testing.T) *rig {
@@ -129,7 +131,7 @@ func (r *rig) controller(change func(*config.Config)) *control.Controller {
 		change(&cfg)
 	}
 	return control.New(control.Options{
-		Config: cfg, Source: &r.source, Syncer: &r.syncer, Clock: r.clock, Drift: r.drift,
+		Config: cfg, Source: &r.source, Syncer: &r.syncer, Clock: r.clock, Drift: r.drift, Observer: &r.observer,
 		Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
 	})
 }

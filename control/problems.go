@@ -49,6 +49,10 @@ func (l *problemList) all() []convert.Problem {
 	return all
 }
 
+func (l *problemList) counts() ProblemCounts {
+	return ProblemCounts{Objects: len(l.objects), Rejected: len(l.rejected)}
+}
+
 func (l *problemList) log() {
 	logged := make(map[convert.Problem]struct{}, len(l.objects)+len(l.rejected))
 	for _, problem := range l.all() {

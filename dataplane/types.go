@@ -277,13 +277,18 @@ type Settings struct {
 	// Localhost says what becomes of connections to a NodePort on a loopback
 	// address.
 	Localhost LocalhostNodePorts
+	// LocalhostTargets are addresses of this node that take NodePorts, at most one
+	// of each family: connections to NodePorts on loopback addresses can be led
+	// there before they are made. Filled in for LocalhostProxied only.
+	LocalhostTargets []netip.Addr
 }
 
 // Equal says whether the settings make the same rules.
 func (s *Settings) Equal(o *Settings) bool {
 	return slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) && s.LocalDetector.equal(&o.LocalDetector) &&
 		s.MasqueradeAll == o.MasqueradeAll && slices.Equal(s.NodePortAddresses, o.NodePortAddresses) &&
-		slices.Equal(s.AllAddresses, o.AllAddresses) && s.Localhost == o.Localhost
+		slices.Equal(s.AllAddresses, o.AllAddresses) && s.Localhost == o.Localhost &&
+		slices.Equal(s.LocalhostTargets, o.LocalhostTargets)
 }
 
 func (d *LocalDetector) equal(o *LocalDetector) bool {
@@ -299,7 +304,8 @@ const (
 	// LocalhostUntouched leaves them alone.
 	LocalhostUntouched LocalhostNodePorts = iota
 	// LocalhostProxied leaves those over TCP to a proxy in user space, and
-	// rejects and counts the others.
+	// rejects and counts the others. Those that are led elsewhere before they are
+	// made are none of these.
 	LocalhostProxied
 	// LocalhostRejected rejects and counts all.
 	LocalhostRejected

@@ -130,8 +130,14 @@ func pinnedLinks(path string) ([]string, error) {
 	return paths, nil
 }
 
-// removeLink detaches a pinned link, which ends with its last pin and descriptor.
+// removeLink detaches a pinned link. Without its name alone it would end a moment
+// later. What is no link is removed even so.
 func removeLink(path string) error {
+	if l, err := link.LoadPinnedLink(path, nil); err == nil {
+		if err := errors.Join(l.Detach(), l.Close()); err != nil {
+			return fmt.Errorf("detach pinned program: %w", err)
+		}
+	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("unpin link: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -31,34 +32,53 @@ type Result struct {
 // ChiSquare tests whether counts, the connections per endpoint, agree with the
 // expected shares. Shares must be positive and add up to 1; nil means equal
 // shares. The p-value is an approximation that is good where the expected
-// count of each endpoint is at least 5.
+// count of each endpoint is at least 5; below, use [Simulated].
 func ChiSquare(counts []int, shares []float64) (Result, error) {
+	result, shares, err := tally(counts, shares)
+	if err != nil {
+		return Result{}, fmt.Errorf("chi-square: %w", err)
+	}
+	if result.untestable() {
+		return result, nil
+	}
+	result.Statistic = pearson(counts, shares, result.N)
+	result.PValue = distuv.ChiSquared{K: float64(result.DegreesOfFreedom)}.Survival(result.Statistic)
+	return result, nil
+}
+
+// tally checks what a test is given, fills in equal shares, and returns a result
+// without the statistic.
+func tally(counts []int, shares []float64) (Result, []float64, error) {
 	if len(counts) == 0 {
-		return Result{}, errors.New("chi-square: no endpoints")
+		return Result{}, nil, errors.New("no endpoints")
 	}
 	if shares == nil {
 		shares = EqualShares(len(counts))
 	}
 	if err := checkShares(len(counts), shares); err != nil {
-		return Result{}, fmt.Errorf("chi-square: %w", err)
+		return Result{}, nil, err
 	}
 	result := Result{DegreesOfFreedom: len(counts) - 1, PValue: 1}
 	for i, count := range counts {
 		if count < 0 {
-			return Result{}, fmt.Errorf("chi-square: count %d is negative: %d", i, count)
+			return Result{}, nil, fmt.Errorf("count %d is negative: %d", i, count)
 		}
 		result.N += count
 	}
-	if result.N == 0 || result.DegreesOfFreedom == 0 {
-		return result, nil
-	}
+	return result, shares, nil
+}
+
+func (r Result) untestable() bool { return r.N == 0 || r.DegreesOfFreedom == 0 }
+
+// pearson returns the chi-square statistic of n connections.
+func pearson(counts []int, shares []float64, n int) float64 {
+	statistic := 0.0
 	for i, count := range counts {
-		expected := shares[i] * float64(result.N)
+		expected := shares[i] * float64(n)
 		deviation := float64(count) - expected
-		result.Statistic += deviation * deviation / expected
+		statistic += deviation * deviation / expected
 	}
-	result.PValue = distuv.ChiSquared{K: float64(result.DegreesOfFreedom)}.Survival(result.Statistic)
-	return result, nil
+	return statistic
 }
 
 // EqualShares returns n shares of 1/n.
@@ -86,19 +106,32 @@ func Shares(weights []int) ([]float64, error) {
 	return shares, nil
 }
 
+// checkShares says what is wrong with the shares of n endpoints, all of which can be
+// drawn.
 func checkShares(n int, shares []float64) error {
+	if _, err := sumShares(n, shares); err != nil {
+		return err
+	}
+	if i := slices.Index(shares, 0); i >= 0 {
+		return fmt.Errorf("share %d is not positive: 0", i)
+	}
+	return nil
+}
+
+// sumShares returns the sum of the shares of n endpoints: 1 but for rounding.
+func sumShares(n int, shares []float64) (float64, error) {
 	if len(shares) != n {
-		return fmt.Errorf("%d shares for %d endpoints", len(shares), n)
+		return 0, fmt.Errorf("%d shares for %d endpoints", len(shares), n)
 	}
 	sum := 0.0
 	for i, share := range shares {
-		if !(share > 0) { // also false for NaN
-			return fmt.Errorf("share %d is not positive: %v", i, share)
+		if !(share >= 0) { // also true for NaN
+			return 0, fmt.Errorf("share %d is not a share: %v", i, share)
 		}
 		sum += share
 	}
 	if !(math.Abs(sum-1) <= shareTolerance) {
-		return fmt.Errorf("shares add up to %v, not 1", sum)
+		return 0, fmt.Errorf("shares add up to %v, not 1", sum)
 	}
-	return nil
+	return sum, nil
 }

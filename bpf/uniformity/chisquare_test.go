@@ -80,7 +80,7 @@ func TestChiSquareRefuses(t *testing.T) {
 		{"negative count", []int{1, -1}, nil, "chi-square: count 1 is negative: -1"},
 		{"too few shares", []int{1, 2}, []float64{1}, "chi-square: 1 shares for 2 endpoints"},
 		{"zero share", []int{1, 2}, []float64{1, 0}, "chi-square: share 1 is not positive: 0"},
-		{"NaN share", []int{1, 2}, []float64{math.NaN(), 1}, "chi-square: share 0 is not positive: NaN"},
+		{"NaN share", []int{1, 2}, []float64{math.NaN(), 1}, "chi-square: share 0 is not a share: NaN"},
 		{"wrong sum", []int{1, 2}, []float64{0.5, 0.25}, "chi-square: shares add up to 0.75, not 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -13,8 +13,12 @@
 // which "even" means nothing.
 //
 // Evidence multiplies: the logarithms of e-values of independent counts, of epochs
-// with other endpoints or of other nodes, may be added. Only counts are looked at, so
-// an order within them, such as strict turns, is not noticed.
+// with other endpoints or of other nodes, may be added. A change of endpoints or weights
+// begins an epoch with counts of zero.
+//
+// Only counts are looked at, because the kernel keeps no more: an order within them,
+// such as strict turns or clients that all start at the same endpoint, is not noticed,
+// and no test of independence is possible.
 //
 // Everything here is a pure function of its arguments, safe for concurrent use but
 // for the source of random numbers. Errors say which argument is outside its range;

@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 )
 
-// masses are the prior masses per bucket that evidence is averaged over. A prior
+// masses are the prior masses per endpoint that evidence is averaged over. A prior
 // of mass c expects shares to be off by some 1/√c of themselves, so there is one for
 // dead endpoints, one for deviations of a few percent, and two between.
 func masses() []float64 { return []float64{1, 10, 100, 1000} }
@@ -18,15 +17,19 @@ func masses() []float64 { return []float64{1, 10, 100, 1000} }
 // LogE returns the natural logarithm of the evidence that counts, the draws per
 // endpoint, do not come from the expected shares: an e-value. Its expectation is at
 // most 1 if they do, however often one looks and whenever one stops, so evidence of
-// 1/α or more happens with probability α at most (Ville's inequality). 0 says nothing
-// either way.
+// 1/α or more ever happens with probability α at most (Ville's inequality). 0 says
+// nothing either way, and less than 0 that the counts look as expected.
 //
-// It is the average of two kinds of bets. One is the Dirichlet-mixture likelihood
+// Think of bets against the expected shares at fair odds: nobody can expect to
+// multiply his stake, so who does has shown that the odds, the shares, are wrong. The
+// stake is spread over two kinds of bets. One is the Dirichlet-mixture likelihood
 // ratio of Lindon and Malek (arXiv 2011.03567), which gains if all shares are off. The
-// other bets on one endpoint against all others, the average over endpoints, and does
-// not get weaker where there are many.
+// other bets on one endpoint against all others together, with the same prior and a
+// part of the stake on each endpoint, and gains if one is off among many.
 //
-// Shares must be positive and add up to 1; nil means equal shares.
+// Shares must be non-negative and add up to 1; nil means equal shares. A draw of an
+// endpoint with a share of 0 is impossible: the evidence is +Inf. A call costs some
+// 0.2 µs per endpoint; each count may be as large as 10¹².
 func LogE(counts []uint64, shares []float64) (float64, error) {
 	if len(counts) == 0 {
 		return 0, errors.New("e-value: no endpoints")
@@ -34,16 +37,24 @@ func LogE(counts []uint64, shares []float64) (float64, error) {
 	if shares == nil {
 		shares = EqualShares(len(counts))
 	}
-	if err := checkShares(len(counts), shares); err != nil {
+	sum, err := sumShares(len(counts), shares)
+	if err != nil {
 		return 0, fmt.Errorf("e-value: %w", err)
 	}
-	floats := make([]float64, len(counts))
+	drawn, possible := make([]float64, 0, len(counts)), make([]float64, 0, len(counts))
 	for i, n := range counts {
-		floats[i] = float64(n)
+		switch {
+		case shares[i] > 0:
+			// Over 10¹⁰ draws, a sum that is 10⁻⁹ off would itself be a deviation.
+			drawn, possible = append(drawn, float64(n)), append(possible, shares[i]/sum)
+		case n > 0:
+			return math.Inf(1), nil
+		}
 	}
-	return logE(floats, shares), nil
+	return logE(drawn, possible), nil
 }
 
+// logE is LogE of counts that need not be whole. Shares must be positive.
 func logE(counts, shares []float64) float64 {
 	total := 0.0
 	for _, n := range counts {
@@ -54,49 +65,74 @@ func logE(counts, shares []float64) float64 {
 	}
 	var bets logSum
 	for _, c := range masses() {
-		bets.add(logAllOff(counts, shares, total, c))
-		bets.add(logOneOff(counts, shares, total, c))
+		allOff, oneOff := logBets(counts, shares, total, c)
+		bets.add(allOff)
+		bets.add(oneOff)
 	}
 	return bets.log() - math.Log(float64(2*len(masses())))
 }
 
-// logAllOff is the likelihood ratio of shares from a Dirichlet distribution around
-// the expected ones.
-func logAllOff(counts, shares []float64, total, mass float64) float64 {
-	all := mass * float64(len(counts))
-	sum := lgamma(all) - lgamma(all+total)
-	prior, of := 0.0, math.NaN()
-	for i, n := range counts {
-		a := all * shares[i]
-		if a != of {
-			prior, of = lgamma(a), a
-		}
-		if n > 0 {
-			sum += lgamma(a+n) - prior - n*math.Log(shares[i])
-		}
-	}
-	return sum
-}
+// logBets returns the logarithms of two likelihood ratios to the expected shares. The
+// first is of shares from a Dirichlet distribution around the expected ones; the
+// second is the average over endpoints of that of a share from a beta distribution,
+// which is what the Dirichlet distribution says about one endpoint.
+//
+// In the textbook form, lnΓ(A) - lnΓ(A+n) + Σ lnΓ(aᵢ+nᵢ) - lnΓ(aᵢ) - nᵢ·ln pᵢ with aᵢ =
+// A·pᵢ, numbers of the size of n·ln n cancel. With Stirling's formula put in, they are
+// gone from the formula too, and what remains is of the size of the deviations:
+//
+//	Σ (aᵢ+nᵢ-½)·ln((aᵢ+nᵢ)/((A+n)·pᵢ)) + s(aᵢ+nᵢ) - s(aᵢ) - (k-1)/2·ln((A+n)/A) + s(A) - s(A+n)
+func logBets(counts, shares []float64, total, mass float64) (allOff, oneOff float64) {
+	k := float64(len(counts))
+	prior := mass * k
+	posterior := prior + total
+	ends := stirlingError(prior) - stirlingError(posterior)
+	shrink := math.Log(posterior/prior) / 2 // of one degree of freedom
 
-// logOneOff is the average over endpoints of the likelihood ratio of a share from a
-// beta distribution around the expected one, against all other endpoints together.
-func logOneOff(counts, shares []float64, total, mass float64) float64 {
-	var sum logSum
-	var p, b, ends float64
+	var each logSum
+	var p, a, b, errA, errB float64
 	for i, n := range counts {
 		if shares[i] != p {
 			p = shares[i]
-			b = mass * (1 - p) / p
-			ends = lgamma(mass+b) - lgamma(mass) - lgamma(b) - lgamma(mass+b+total)
+			a, b = prior*p, prior*(1-p)
+			errA, errB = stirlingError(a), stirlingError(b)
 		}
-		sum.add(ends + lgamma(mass+n) + lgamma(b+total-n) - n*math.Log(p) - (total-n)*math.Log1p(-p))
+		off := n - total*p
+		its := gain(a+n, posterior*p, off) - errA
+		allOff += its
+		others := 0.0
+		if b > 0 {
+			others = gain(b+total-n, posterior*(1-p), -off) - errB
+		}
+		each.add(its + others)
 	}
-	return sum.log() - math.Log(float64(len(counts)))
+	allOff += ends - (k-1)*shrink
+	oneOff = each.log() - math.Log(k) + ends - shrink
+	return allOff, oneOff
 }
 
-func lgamma(x float64) float64 {
-	v, _ := math.Lgamma(x)
-	return v
+// gain is the part of one count, prior included, that is off from the expected one by
+// so much.
+func gain(count, expected, off float64) float64 {
+	ratio := off / expected
+	if ratio > -0.5 {
+		ratio = math.Log1p(ratio) // precise for small deviations
+	} else {
+		ratio = math.Log(count / expected) // precise for counts near 0
+	}
+	return (count-0.5)*ratio + stirlingError(count)
+}
+
+// stirlingError returns by how much Stirling's formula for lnΓ(x) is too small.
+func stirlingError(x float64) float64 {
+	const precise = 8 // from where on the series has all but the last four digits
+	if x >= precise {
+		r := 1 / x
+		rr := r * r
+		return r * (1./12 - rr*(1./360-rr*(1./1260-rr*(1./1680-rr/1188))))
+	}
+	log, _ := math.Lgamma(x)
+	return log - (x-0.5)*math.Log(x) + x - math.Log(2*math.Pi)/2
 }
 
 // logSum adds numbers of which the logarithms are given, and which may be too large
@@ -119,57 +155,3 @@ func (s *logSum) add(log float64) {
 }
 
 func (s *logSum) log() float64 { return s.max + math.Log(s.rest) }
-
-// Delay returns after how many draws evidence is expected to reach 1/alpha if
-// endpoints get the actual shares in place of the expected ones, within a factor of
-// two. It is +Inf if the two are equal, or beyond 10¹² draws.
-func Delay(expected, actual []float64, alpha float64) (float64, error) {
-	if alpha <= 0 || alpha >= 1 {
-		return 0, fmt.Errorf("delay: alpha is %g, not within (0, 1)", alpha)
-	}
-	if len(expected) == 0 || len(expected) != len(actual) {
-		return 0, fmt.Errorf("delay: %d expected and %d actual shares", len(expected), len(actual))
-	}
-	if err := checkShares(len(expected), expected); err != nil {
-		return 0, fmt.Errorf("delay: %w", err)
-	}
-	if slices.Equal(expected, actual) {
-		return math.Inf(1), nil
-	}
-	const most = 1e12
-	enough := func(n float64) bool {
-		counts := make([]float64, len(actual))
-		for i, share := range actual {
-			counts[i] = n * share
-		}
-		return expectedLogE(counts, expected, n) >= -math.Log(alpha)
-	}
-	low, high := 1.0, 2.0
-	for !enough(high) {
-		low, high = high, 2*high
-		if high > most {
-			return math.Inf(1), nil
-		}
-	}
-	for high-low > 1 && high/low > 1.001 {
-		if middle := (low + high) / 2; enough(middle) {
-			high = middle
-		} else {
-			low = middle
-		}
-	}
-	return high, nil
-}
-
-// expectedLogE is logE of expected counts, with what chance adds: counts scatter
-// around them, and the bet on all shares gains half a unit for each degree of freedom
-// as far as its prior has given way to the counts.
-func expectedLogE(counts, shares []float64, n float64) float64 {
-	k := float64(len(counts))
-	var bets logSum
-	for _, c := range masses() {
-		bets.add(logAllOff(counts, shares, n, c) + (k-1)/2*n/(c*k+n))
-		bets.add(logOneOff(counts, shares, n, c))
-	}
-	return bets.log() - math.Log(float64(2*len(masses())))
-}

@@ -4,7 +4,6 @@
 package uniformity
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -15,15 +14,12 @@ import (
 // GTest is the likelihood-ratio test of the same question as [ChiSquare]; Statistic
 // is 2·Σ observed·ln(observed/expected). For many connections the two agree.
 func GTest(counts []int, shares []float64) (Result, error) {
-	result, err := ChiSquare(counts, shares)
+	result, shares, err := tally(counts, shares)
 	if err != nil {
-		return Result{}, fmt.Errorf("G-test: %w", err)
+		return Result{}, fmt.Errorf("g-test: %w", err)
 	}
-	if result.N == 0 || result.DegreesOfFreedom == 0 {
+	if result.untestable() {
 		return result, nil
-	}
-	if shares == nil {
-		shares = EqualShares(len(counts))
 	}
 	sum := 0.0
 	for i, n := range counts {
@@ -38,30 +34,25 @@ func GTest(counts []int, shares []float64) (Result, error) {
 }
 
 // Simulated is [ChiSquare] with a p-value from so many simulated runs in place of the
-// approximation, for expected counts below 5. The p-value is at least 1/(runs+1).
+// approximation, for expected counts below 5. The p-value is at least 1/(runs+1); the
+// same source in the same state gives the same one.
 func Simulated(counts []int, shares []float64, runs int, source rand.Source) (Result, error) {
 	if runs <= 0 {
-		return Result{}, errors.New("simulate: no runs")
+		return Result{}, fmt.Errorf("simulate: runs is not positive: %d", runs)
 	}
-	result, err := ChiSquare(counts, shares)
+	result, shares, err := tally(counts, shares)
 	if err != nil {
 		return Result{}, fmt.Errorf("simulate: %w", err)
 	}
-	if result.N == 0 || result.DegreesOfFreedom == 0 {
+	if result.untestable() {
 		return result, nil
 	}
-	if shares == nil {
-		shares = EqualShares(len(counts))
-	}
+	result.Statistic = pearson(counts, shares, result.N)
 	// Equal statistics may differ in their last digits.
 	atLeast := result.Statistic * (1 - 1e-9)
 	extreme := 0
 	for range runs {
-		run, err := ChiSquare(multinomial(result.N, shares, source), shares)
-		if err != nil {
-			return Result{}, fmt.Errorf("simulate: %w", err)
-		}
-		if run.Statistic >= atLeast {
+		if pearson(multinomial(result.N, shares, source), shares, result.N) >= atLeast {
 			extreme++
 		}
 	}
@@ -95,8 +86,19 @@ func multinomial(n int, shares []float64, source rand.Source) []int {
 // on average. It is about 1 for even draws, whatever their number, and 0 where there
 // is nothing to compare.
 func Variation(r Result) float64 {
-	if r.N == 0 || r.DegreesOfFreedom == 0 {
+	if r.untestable() {
 		return 0
 	}
 	return math.Sqrt(r.Statistic / float64(r.DegreesOfFreedom))
+}
+
+// Effect returns how far counts are from their shares as Cohen's w, the unit of
+// [DetectableEffect]: the root of Σ (observed - expected)²/expected over shares. Unlike
+// the statistic it does not grow with the connections. Even draws are not at 0 but
+// scatter around √(DegreesOfFreedom/N): see [Variation]. It is 0 without connections.
+func Effect(r Result) float64 {
+	if r.N == 0 {
+		return 0
+	}
+	return math.Sqrt(r.Statistic / float64(r.N))
 }

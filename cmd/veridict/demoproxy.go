@@ -14,6 +14,7 @@ import (
 
 	"github.com/veridict/veridict/compare/demo"
 	"github.com/veridict/veridict/control/config"
+	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/control/source"
 	"github.com/veridict/veridict/dataplane"
 )
@@ -21,9 +22,13 @@ import (
 // demoProxy is the proxy that "veridict run" runs, for the node of the demo.
 type demoProxy struct {
 	kernel *recordingSyncer
+	agent  *agent
 	stop   context.CancelFunc
 	ended  chan error
 }
+
+// demoSocket is where commands such as veridict top find the demo's proxy.
+const demoSocket = "/run/veridict/demo.sock"
 
 // startDemoProxy returns when the directory is programmed for the first time.
 func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]string, dir string) (demo.Proxy, error) {
@@ -41,9 +46,10 @@ func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]s
 		ended:  make(chan error, 1),
 	}
 	kernel.Syncer = p.kernel
+	p.agent = newAgent(cfg, src, kernel, demoSocket, logger)
 	ctx, p.stop = context.WithCancel(ctx)
 	go func() {
-		err := follow(ctx, cfg, src, kernel, logger)
+		err := p.agent.run(ctx)
 		kernel.close()
 		p.ended <- err
 	}()
@@ -74,6 +80,9 @@ func demoConfig(flags map[string]string) (config.Config, error) {
 
 // Counts is part of demo.Proxy.
 func (p *demoProxy) Counts(context.Context) (dataplane.Counts, error) { return p.kernel.counts() }
+
+// Observed is part of demo.Proxy.
+func (p *demoProxy) Observed() *observe.Snapshot { return p.agent.observer.Refresh() }
 
 // Close is part of demo.Proxy.
 func (p *demoProxy) Close() error {

@@ -5,10 +5,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 
+	"github.com/veridict/veridict/bpf/sockets"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/dataplane"
 	"github.com/veridict/veridict/dataplane/conntrack"
@@ -24,7 +27,9 @@ type kernel struct {
 	dataplane.Syncer
 	syncer  *nftables.Syncer
 	proxies *localhost.Syncer
-	lock    io.Closer
+	// programs are nil where the proxy has to do.
+	programs *sockets.Programs
+	lock     io.Closer
 }
 
 func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*kernel, error) {
@@ -38,14 +43,59 @@ func openKernel(ctx context.Context, cfg config.Config, logger *slog.Logger) (*k
 		return nil, err
 	}
 	flows := conntrack.New(syncer, conntrack.Options{Logger: logger})
-	proxies := localhost.New(flows, localhost.Options{Logger: logger})
-	return &kernel{Syncer: proxies, syncer: syncer, proxies: proxies, lock: lock}, nil
+	k := &kernel{syncer: syncer, programs: openSockets(cfg, logger), lock: lock}
+	options := localhost.Options{Logger: logger}
+	if k.programs != nil {
+		options.Redirector = k.programs
+	}
+	k.proxies = localhost.New(flows, options)
+	k.Syncer = k.proxies
+	return k, nil
+}
+
+// openSockets returns nil where NodePorts on loopback addresses are not served, or the
+// kernel does not take the programs: then the proxy serves them.
+func openSockets(cfg config.Config, logger *slog.Logger) *sockets.Programs {
+	path, err := socketPins(cfg.Observe.PinPath)
+	if err != nil {
+		logger.Warn("programs on sockets are not pinned", "err", err)
+	}
+	if cfg.Localhost != dataplane.LocalhostProxied {
+		// A process with other settings may have left some.
+		if err := sockets.Remove(path); err != nil {
+			logger.Warn("NodePorts on loopback addresses are redirected as before", "err", err)
+		}
+		return nil
+	}
+	programs, err := sockets.Open(sockets.Options{PinPath: path, Logger: logger})
+	if err != nil && path != "" {
+		logger.Info("NodePorts on loopback addresses are redirected until this process ends, if at all", "err", err)
+		programs, err = sockets.Open(sockets.Options{Logger: logger})
+	}
+	if err != nil {
+		logger.Warn("NodePorts on loopback addresses are served by a proxy in user space, TCP only", "err", err)
+		return nil
+	}
+	return programs
+}
+
+// socketPins returns where programs on sockets are pinned, beside the probes, or no
+// path if nothing is.
+func socketPins(given string) (string, error) {
+	path, err := pinPath(given)
+	if path == "" || err != nil {
+		return "", err
+	}
+	return filepath.Join(path, "sockets"), nil
 }
 
 // close leaves what is programmed in place.
 func (k *kernel) close() {
 	// Only sockets and the lock are given back, and the process ends.
 	_ = k.proxies.Close()
+	if k.programs != nil {
+		_ = k.programs.Close()
+	}
 	_ = k.syncer.Close()
 	_ = k.lock.Close()
 }
@@ -94,7 +144,8 @@ func cleanUpKernel(ctx context.Context, logger *slog.Logger) error {
 	}
 	// The process ends, and the lock with it.
 	defer func() { _ = lock.Close() }()
-	return nftables.Cleanup(ctx, logger)
+	path, err := socketPins("")
+	return errors.Join(err, sockets.Remove(path), nftables.Cleanup(ctx, logger))
 }
 
 // question and explanation are what explain is about.

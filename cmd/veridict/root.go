@@ -36,6 +36,10 @@ func newRootCommand() *cobra.Command {
 		newRenderCommand(level),
 		newVerifyCommand(level),
 		newExplainCommand(),
+		newStatusCommand(),
+		newServicesCommand(),
+		newBucketsCommand(),
+		newLatencyCommand(),
 		newCleanupCommand(level),
 		newDemoCommand(level),
 		newVersionCommand(),
@@ -71,7 +75,7 @@ var errDrift = errors.New("the kernel differs from the manifests")
 // process that ran in our place.
 func isQuiet(err error) bool {
 	_, ended := errors.AsType[*testbed.ExitError](err)
-	return ended || errors.Is(err, errDrift)
+	return ended || errors.Is(err, errDrift) || errors.Is(err, errUnwell)
 }
 
 // exitCode passes on the code of a process that ran in our place. That of a

@@ -18,9 +18,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/veridict/veridict/control"
+	"github.com/veridict/veridict/control/api"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/convert"
 	"github.com/veridict/veridict/control/health"
+	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/control/source"
 )
 
@@ -41,6 +43,8 @@ exit status is 0 even so: the rest is served.`,
 	}
 	manifests := addManifestFlags(cmd)
 	output := addOutputFlag(cmd, "json")
+	socket := api.DefaultPath
+	addSocketFlag(cmd, &socket)
 	once := cmd.Flags().Bool("once", false, "end as soon as everything is programmed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if output.value != "" && !*once {
@@ -64,7 +68,7 @@ exit status is 0 even so: the rest is served.`,
 			})
 			return errors.Join(err, kernel.sweepPins(ctx))
 		}
-		return follow(ctx, cfg, src, kernel, logger)
+		return newAgent(cfg, src, kernel, socket, logger).run(ctx)
 	}
 	return cmd
 }
@@ -80,32 +84,69 @@ func newHealthServer(proxy *health.Proxy, logger *slog.Logger) *health.Server {
 	return health.NewServer(health.Options{Healthy: proxy.Healthy, Logger: logger})
 }
 
-// follow runs until a signal comes, which is no error.
-func follow(ctx context.Context, cfg config.Config, src *source.Dir, kernel *kernel, logger *slog.Logger) error {
-	observer, stop := newObserver(cfg.Observe, kernel, logger)
-	defer stop()
+// agent is what a running proxy is made of.
+type agent struct {
+	cfg      config.Config
+	source   *source.Dir
+	kernel   *kernel
+	socket   string
+	logger   *slog.Logger
+	started  time.Time
+	observer *observe.Observer
+	// closeProbes lets go of them; pinned ones go on counting.
+	closeProbes func()
+}
+
+// newAgent attaches the probes. The caller calls run.
+func newAgent(cfg config.Config, src *source.Dir, kernel *kernel, socket string, logger *slog.Logger) *agent {
+	a := &agent{cfg: cfg, source: src, kernel: kernel, socket: socket, logger: logger, started: time.Now()}
+	a.observer, a.closeProbes = newObserver(cfg.Observe, kernel, logger)
+	return a
+}
+
+// run programs until a signal comes, which is no error.
+func (a *agent) run(ctx context.Context) error {
+	defer a.closeProbes()
 	drift := make(chan struct{}, 1)
-	proxy := newProxyHealth(cfg)
-	checks := newHealthServer(proxy, logger)
+	proxy := newProxyHealth(a.cfg)
+	checks := newHealthServer(proxy, a.logger)
 	controller := control.New(control.Options{
-		Config: cfg, Source: src, Syncer: observer, Logger: logger, Drift: drift, Host: nodeHost{},
+		Config: a.cfg, Source: a.source, Syncer: a.observer, Logger: a.logger, Drift: drift, Host: nodeHost{},
 		Health: proxy, Checks: checks,
 	})
+	server := api.NewServer(api.Options{
+		Path: a.socket, Layout: string(a.cfg.Layout), Facts: controller.Facts, Healthy: proxy.Healthy,
+		Snapshots: a.observer, Logger: a.logger,
+		Agent: api.Agent{Version: version(), Node: a.cfg.NodeName, PID: os.Getpid(), Started: a.started},
+	})
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return kernel.watch(groupCtx, drift) })
-	group.Go(func() error { return kernel.keepPins(groupCtx) })
+	group.Go(func() error { return a.kernel.watch(groupCtx, drift) })
+	group.Go(func() error { return a.kernel.keepPins(groupCtx) })
 	group.Go(func() error { return checks.Run(groupCtx) })
-	group.Go(func() error { return observer.Run(groupCtx) })
+	group.Go(func() error { return a.observer.Run(groupCtx) })
+	group.Go(func() error { return serveAPI(groupCtx, server, a.logger) })
 	group.Go(func() error { return controller.Run(groupCtx) })
 	err := group.Wait()
 	if ctx.Err() != nil {
-		logger.Info("ending, the rules stay in place")
+		a.logger.Info("ending, the rules stay in place")
 		return nil
 	}
 	if err == nil {
 		return errors.New("ended without being told to")
 	}
 	return err
+}
+
+// serveAPI does without the commands where they cannot be served: Services are more
+// important.
+func serveAPI(ctx context.Context, server *api.Server, logger *slog.Logger) error {
+	err := server.Run(ctx)
+	if ctx.Err() != nil {
+		return err
+	}
+	logger.Error("commands such as veridict status are not answered", "err", err)
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // onceReport is what run --once prints with -o json.

@@ -45,6 +45,7 @@ func setDefaults(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguratio
 	}
 	setNetworkDefaults(in, own)
 	own.Observe.setDefaults()
+	setMetricsDefaults(in, &own.Metrics)
 }
 
 // checker collects mistakes.
@@ -86,6 +87,7 @@ func check(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguration) (Co
 	c.setDetector(&config, in)
 	c.setNetwork(&config, in, own)
 	config.Observe = c.observe(&own.Observe)
+	config.Metrics = c.metrics(in, &own.Metrics)
 	return config, c.mistakes
 }
 

@@ -36,6 +36,7 @@ type Config struct {
 	// remembered, for each protocol and IP family.
 	MaxPins int
 	Observe Observe
+	Metrics Metrics
 }
 
 // Layout names a kernel layout.

@@ -31,6 +31,7 @@ type veridictConfiguration struct {
 		MaxPins *int `json:"maxPins,omitempty"`
 	} `json:"affinity,omitzero"`
 	Observe observeConfiguration `json:"observe,omitzero"`
+	Metrics metricsConfiguration `json:"metrics,omitzero"`
 }
 
 const (

@@ -31,6 +31,7 @@ type Flags struct {
 	minSyncPeriod    time.Duration
 	network          networkFlags
 	observe          observeFlags
+	metrics          metricsFlags
 }
 
 // networkFlags are those about addresses and connection tracking.
@@ -50,7 +51,7 @@ func (f *networkFlags) add(set *pflag.FlagSet) {
 		"which addresses take NodePorts: `CIDRs`, primary, localhost or all (default primary)")
 	set.StringVar(&f.bindAddress, "bind-address", "", "`IP` of the node (default that of the Node object)")
 	set.BoolVar(&f.localhostNodePorts, "localhost-nodeports", false,
-		"answer TCP NodePorts on the loopback addresses of --nodeport-addresses, reject all others there")
+		"answer NodePorts on the loopback addresses of --nodeport-addresses (TCP; UDP where BPF programs can), reject all others there")
 	set.Int32Var(&f.maxPerCore, "conntrack-max-per-core", defaultMaxPerCore, "tracked connections per CPU, 0 leaves the limit as it is")
 	set.Int32Var(&f.min, "conntrack-min", defaultMinConntrack, "least limit of tracked connections")
 	set.DurationVar(&f.tcpEstablished, "conntrack-tcp-timeout-established", defaultTCPEstablished, "timeout of idle TCP connections, 0 leaves it as it is")
@@ -98,6 +99,7 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	set.DurationVar(&f.minSyncPeriod, "iptables-min-sync-period", defaultMinSyncPeriod, "least pause between two syncs")
 	f.network.add(set)
 	f.observe.add(set)
+	f.metrics.add(set)
 	return f
 }
 
@@ -138,6 +140,7 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 		own.Layout = Layout(f.layout)
 	}
 	f.observe.override(&own.Observe)
+	f.metrics.override(&own.Metrics)
 	own.LocalhostNodePorts = own.LocalhostNodePorts || f.network.localhostNodePorts
 	if strings.TrimSpace(in.HostnameOverride) == "" {
 		name, err := hostname()
@@ -159,7 +162,7 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 func isFileFlag(name string) bool {
 	return slices.Contains(networkFlagNames(), name) || slices.Contains([]string{
 		"proxy-mode", "cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix",
-		"masquerade-all", "iptables-sync-period", "iptables-min-sync-period",
+		"masquerade-all", "iptables-sync-period", "iptables-min-sync-period", flagMetricsAddress, flagHardFail,
 	}, name)
 }
 
@@ -175,5 +178,6 @@ func (f *Flags) kubeProxy() kubeproxy.KubeProxyConfiguration {
 	in.NFTables.SyncPeriod.Duration = f.syncPeriod
 	in.NFTables.MinSyncPeriod.Duration = f.minSyncPeriod
 	f.network.fill(&in)
+	f.metrics.fill(&in)
 	return in
 }

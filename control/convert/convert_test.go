@@ -180,6 +180,18 @@ func TestFromEndpointSlice(t *testing.T) {
 			labels: map[string]string{"kubernetes.io/service-name": "web", "service.kubernetes.io/headless": ""},
 		},
 		{
+			name: "the time of the change that it was written for", labels: labels,
+			text: `{metadata: {annotations: {endpoints.kubernetes.io/last-change-trigger-time: "2026-01-02T03:04:05.25Z"}}, addressType: IPv4}`,
+			want: convert.Slice{
+				Service: "web", Family: dataplane.IPv4, Triggered: time.Date(2026, 1, 2, 3, 4, 5, 250e6, time.UTC),
+			},
+		},
+		{
+			name: "a time that is none", labels: labels,
+			text: `{metadata: {annotations: {endpoints.kubernetes.io/last-change-trigger-time: yesterday}}, addressType: IPv4}`,
+			want: convert.Slice{Service: "web", Family: dataplane.IPv4},
+		},
+		{
 			name: "no label", text: "{addressType: IPv4}",
 			problems: []string{"metadata.labels: the slice is ignored: it has no label kubernetes.io/service-name"},
 		},
@@ -261,7 +273,7 @@ func TestFromServiceCIDR(t *testing.T) {
 func TestEqual(t *testing.T) {
 	t.Parallel()
 	a := &convert.Slice{Endpoints: []convert.Endpoint{{Hints: &convert.Hints{Zones: []string{"z"}}}}}
-	same := &convert.Slice{Endpoints: []convert.Endpoint{{Hints: &convert.Hints{Zones: []string{"z"}}}}}
+	same := &convert.Slice{Triggered: time.Unix(1, 0), Endpoints: []convert.Endpoint{{Hints: &convert.Hints{Zones: []string{"z"}}}}}
 	other := &convert.Slice{Endpoints: []convert.Endpoint{{Hints: &convert.Hints{Zones: []string{"y"}}}}}
 	if !a.Equal(same) || a.Equal(other) || a.Equal(&convert.Slice{}) || a.Equal(&convert.Service{}) {
 		t.Error("Equal is wrong about slices")

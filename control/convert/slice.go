@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,6 +26,10 @@ type Slice struct {
 	Endpoints []Endpoint
 	// Weight is that of all endpoints, 0 where none is given.
 	Weight uint16
+	// Triggered is when the change of a Service or Pod happened that the slice
+	// was written for last, zero where the slice does not say. A slice in which
+	// nothing else differs is equal.
+	Triggered time.Time
 }
 
 // Endpoint is one address of an EndpointSlice, with all ports of the slice.
@@ -98,7 +103,18 @@ func FromEndpointSlice(in *discoveryv1.EndpointSlice, nodeName string) (*Slice, 
 	out.setPorts(in.Ports, &p)
 	out.setEndpoints(in.Endpoints, nodeName, &p)
 	out.setWeight(in.Annotations, &p)
+	out.setTriggered(in.Annotations)
 	return out, p.list
+}
+
+// setTriggered reports no mistake: nobody but the control plane writes the
+// annotation, and only a metric comes from it.
+func (s *Slice) setTriggered(annotations map[string]string) {
+	if text := annotations[v1.EndpointsLastChangeTriggerTime]; text != "" {
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			s.Triggered = at
+		}
+	}
 }
 
 // setPorts leaves out ports without a number, which mean "all ports" and are

@@ -81,7 +81,8 @@ func (r *rig) listen(ctx context.Context, network, address string) (net.Listener
 	return &bound{listener, r, address}, nil
 }
 
-// bound gives its address back when it is closed.
+// bound gives its address back when it is closed, and only then: the server closes
+// it a second time when it shuts down, and the address may be another's by then.
 type bound struct {
 	net.Listener
 	r       *rig
@@ -91,7 +92,9 @@ type bound struct {
 func (b *bound) Close() error {
 	b.r.mu.Lock()
 	defer b.r.mu.Unlock()
-	delete(b.r.bound, b.address)
+	if b.r.bound[b.address] == b.Listener {
+		delete(b.r.bound, b.address)
+	}
 	return b.Listener.Close()
 }
 

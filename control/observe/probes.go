@@ -4,6 +4,7 @@
 package observe
 
 import (
+	"math"
 	"math/bits"
 	"net/netip"
 	"time"
@@ -181,4 +182,29 @@ func (h *Histogram) Total() uint64 {
 		sum += n
 	}
 	return sum
+}
+
+// Quantile returns the duration that a share q of all is below, within [0, 1]. Within a
+// bucket durations are taken to be spread evenly over its logarithm, so the result is
+// off by less than a factor of two, and by less than 1.5 as a rule. It is 0 for an
+// empty histogram, and the lower end of the last bucket where it lies there.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	total := h.Total()
+	if total == 0 {
+		return 0
+	}
+	rank := q * float64(total)
+	below := 0.0
+	for i, n := range h.Counts {
+		if n == 0 || below+float64(n) < rank {
+			below += float64(n)
+			continue
+		}
+		low := float64(uint64(32) << i)
+		if i == HistogramBuckets-1 {
+			return time.Duration(low)
+		}
+		return time.Duration(low * math.Pow(2, (rank-below)/float64(n)))
+	}
+	return 0
 }

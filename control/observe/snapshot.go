@@ -5,6 +5,7 @@ package observe
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/veridict/veridict/dataplane"
@@ -96,6 +97,50 @@ type Evenness struct {
 	// Detectable is the smallest relative deviation of one endpoint from its share
 	// that N draws would have shown with a chance of 80 %; 0 if N is 0.
 	Detectable float64
+}
+
+// Verdict is an Evenness in a word.
+type Verdict string
+
+// The verdicts, the worse ones later.
+const (
+	// Untested: Evenness.Untested says why.
+	Untested Verdict = "untested"
+	// TooFew: so few draws that even half of an endpoint's share could be missing.
+	TooFew Verdict = "too few"
+	// Even: no evidence against it, and enough draws to have found some.
+	Even Verdict = "even"
+	// NotEven: rejected.
+	NotEven Verdict = "uneven"
+)
+
+// fewDraws is the Detectable above which there are too few draws to say anything.
+const fewDraws = 0.5
+
+// Verdict sums it up.
+func (e *Evenness) Verdict() Verdict {
+	switch {
+	case e.Untested != "":
+		return Untested
+	case e.Rejected:
+		return NotEven
+	case e.N == 0 || e.Detectable > fewDraws:
+		return TooFew
+	default:
+		return Even
+	}
+}
+
+// Verdict is the worst of the pools.
+func (s *Service) Verdict() Verdict {
+	rank := []Verdict{Untested, TooFew, Even, NotEven}
+	worst := Untested
+	for i := range s.Pools {
+		if v := s.Pools[i].Evenness.Verdict(); slices.Index(rank, v) > slices.Index(rank, worst) {
+			worst = v
+		}
+	}
+	return worst
 }
 
 // AlarmKind is what is wrong.

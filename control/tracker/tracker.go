@@ -352,7 +352,34 @@ func (t *Tracker) makeSettings() dataplane.Settings {
 	slices.SortFunc(settings.ServiceCIDRs, netip.Prefix.Compare)
 	settings.ServiceCIDRs = slices.Compact(settings.ServiceCIDRs)
 	t.setNodePorts(&settings)
+	if t.o.Localhost == dataplane.LocalhostProxied {
+		settings.LocalhostTargets = t.localhostTargets(&settings)
+	}
 	return settings
+}
+
+// localhostTargets chooses of the addresses that take NodePorts the node's IP, or the
+// first of the family where that is not one.
+func (t *Tracker) localhostTargets(settings *dataplane.Settings) []netip.Addr {
+	var targets []netip.Addr
+	for _, family := range []dataplane.Family{dataplane.IPv4, dataplane.IPv6} {
+		candidates := convert.OfFamily(settings.NodePortAddresses, family)
+		if slices.Contains(settings.AllAddresses, family) {
+			candidates = convert.OfFamily(t.hostAddresses, family)
+		}
+		candidates = slices.DeleteFunc(candidates, func(a netip.Addr) bool { return !a.IsGlobalUnicast() })
+		if len(candidates) == 0 {
+			continue
+		}
+		target := candidates[0]
+		for _, ip := range convert.OfFamily(t.nodeIPs(), family) {
+			if slices.Contains(candidates, ip) {
+				target = ip
+			}
+		}
+		targets = append(targets, target)
+	}
+	return targets
 }
 
 // setNodePorts fills in which addresses take NodePorts. A family that nothing is

@@ -211,6 +211,43 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
+func TestLocalhostTargets(t *testing.T) {
+	t.Parallel()
+	cidrs := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	with := func(texts ...string) (list []netip.Prefix) {
+		for _, text := range texts {
+			list = append(list, netip.MustParsePrefix(text))
+		}
+		return append(list, cidrs...)
+	}
+	host := []string{"10.0.0.1", "10.0.0.5", "10.2.0.1", "127.0.0.1", "::1", "fd00::1", "fe80::1"}
+	tests := []struct {
+		name      string
+		ports     tracker.NodePorts
+		localhost dataplane.LocalhostNodePorts
+		nodeIPs   []string
+		want      []string
+	}{
+		{"primary", tracker.NodePorts{Primary: true, CIDRs: cidrs}, dataplane.LocalhostProxied, []string{"10.0.0.5", "fd00::1"}, []string{"10.0.0.5", "fd00::1"}},
+		{"rejected", tracker.NodePorts{Primary: true}, dataplane.LocalhostRejected, []string{"10.0.0.5"}, nil},
+		{"all, the node's IP is one", tracker.NodePorts{CIDRs: with("0.0.0.0/0")}, dataplane.LocalhostProxied, []string{"10.0.0.5"}, []string{"10.0.0.5"}},
+		{"all, the node's IP is elsewhere", tracker.NodePorts{CIDRs: with("0.0.0.0/0", "::/0")}, dataplane.LocalhostProxied, []string{"192.0.2.1"}, []string{"10.0.0.1", "fd00::1"}},
+		{"a CIDR without the node's IP", tracker.NodePorts{CIDRs: with("10.2.0.0/16")}, dataplane.LocalhostProxied, []string{"10.0.0.5"}, []string{"10.2.0.1"}},
+		{"loopback only", tracker.NodePorts{CIDRs: cidrs}, dataplane.LocalhostProxied, []string{"10.0.0.5"}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			tr := tracker.New(tracker.Options{NodeName: "me", NodePorts: test.ports, Localhost: test.localhost})
+			tr.SetHostAddresses(addrs(host...))
+			tr.Apply(upsert(&convert.Node{Name: "me", Addresses: addrs(test.nodeIPs...)}))
+			if diff := cmp.Diff(addrs(test.want...), tr.State().Settings.LocalhostTargets, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("targets (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	zoned := func(a, zone string) convert.Endpoint {

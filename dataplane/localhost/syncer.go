@@ -5,10 +5,12 @@ package localhost
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/veridict/veridict/dataplane"
@@ -38,6 +40,9 @@ type Options struct {
 	Now func() time.Time
 	// After is time.After if nil.
 	After func(d time.Duration) <-chan time.Time
+	// Redirector leads connections past the proxy where there is an address to lead
+	// them to, UDP too. Nil: there is none.
+	Redirector Redirector
 	// Draw returns a random number below n. It is called by several goroutines.
 	Draw func(n int) int
 }
@@ -46,10 +51,11 @@ type Options struct {
 // use.
 type Syncer struct {
 	dataplane.Syncer
-	o       Options
-	proxied bool
-	ports   map[dataplane.ServicePortKey]*dataplane.ServicePort
-	proxies map[dataplane.ServicePortKey]*proxy
+	o          Options
+	proxied    bool
+	ports      map[dataplane.ServicePortKey]*dataplane.ServicePort
+	proxies    map[dataplane.ServicePortKey]*proxy
+	redirector *redirector
 	// touched are those that the next success may have to change a proxy for.
 	touched map[dataplane.ServicePortKey]struct{}
 	// failures are the errors that were logged.
@@ -76,23 +82,27 @@ func New(inner dataplane.Syncer, o Options) *Syncer {
 	return &Syncer{
 		Syncer: inner, o: o, ports: make(map[dataplane.ServicePortKey]*dataplane.ServicePort),
 		proxies: make(map[dataplane.ServicePortKey]*proxy), touched: make(map[dataplane.ServicePortKey]struct{}),
-		failures: make(map[dataplane.ServicePortKey]string),
+		failures: make(map[dataplane.ServicePortKey]string), redirector: newRedirector(o.Redirector),
 	}
 }
 
 // Reset is part of dataplane.Syncer.
 func (s *Syncer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
-	s.proxied = state.Settings.Localhost == dataplane.LocalhostProxied
+	s.take(&state.Settings)
 	clear(s.ports)
 	for _, sp := range state.ServicePorts {
 		s.set(&sp)
 	}
 	s.touchAll()
 	report, err := s.Syncer.Reset(ctx, state)
-	if err == nil {
-		s.listen(ctx, &report)
+	if err != nil {
+		return report, err
 	}
-	return report, err
+	s.serve(ctx, &report)
+	if err := s.redirector.closeOthers(); err != nil {
+		s.o.Logger.Error("cannot withdraw NodePorts that an earlier process has led away from loopback addresses", "err", err)
+	}
+	return report, nil
 }
 
 // Sync is part of dataplane.Syncer.
@@ -103,24 +113,29 @@ func (s *Syncer) Sync(ctx context.Context, update dataplane.Update) (dataplane.R
 	for i := range update.Changed {
 		s.set(&update.Changed[i])
 	}
-	if update.Settings != nil {
-		proxied := update.Settings.Localhost == dataplane.LocalhostProxied
-		if proxied != s.proxied {
-			s.proxied = proxied
-			s.touchAll()
-		}
+	if update.Settings != nil && s.take(update.Settings) {
+		s.touchAll()
 	}
 	report, err := s.Syncer.Sync(ctx, update)
 	if err == nil {
-		s.listen(ctx, &report)
+		s.serve(ctx, &report)
 	}
 	return report, err
+}
+
+// take returns whether the settings change what is served.
+func (s *Syncer) take(settings *dataplane.Settings) bool {
+	proxied := settings.Localhost == dataplane.LocalhostProxied
+	same := proxied == s.proxied && slices.Equal(settings.LocalhostTargets, s.redirector.targets)
+	s.proxied, s.redirector.targets = proxied, settings.LocalhostTargets
+	return !same
 }
 
 // set notes a ServicePort, of which it keeps no more than it needs: most have no
 // NodePort.
 func (s *Syncer) set(sp *dataplane.ServicePort) {
-	if sp.Key.Protocol == dataplane.TCP && sp.External != nil && sp.External.NodePort != 0 {
+	carried := sp.Key.Protocol == dataplane.TCP || sp.Key.Protocol == dataplane.UDP
+	if carried && sp.External != nil && sp.External.NodePort != 0 {
 		kept := *sp
 		s.ports[sp.Key] = &kept
 		s.touched[sp.Key] = struct{}{}
@@ -141,14 +156,17 @@ func (s *Syncer) touchAll() {
 	for key := range s.proxies {
 		s.touched[key] = struct{}{}
 	}
+	for key := range s.redirector.doors {
+		s.touched[key] = struct{}{}
+	}
 	for key := range s.ports {
 		s.touched[key] = struct{}{}
 	}
 }
 
-// listen makes the proxies of what was touched those of the state, and tries again
-// what failed.
-func (s *Syncer) listen(ctx context.Context, report *dataplane.Report) {
+// serve makes redirections and proxies of what was touched those of the state, and
+// tries again what failed.
+func (s *Syncer) serve(ctx context.Context, report *dataplane.Report) {
 	wanted := s.ports
 	if !s.proxied {
 		wanted = nil
@@ -156,7 +174,7 @@ func (s *Syncer) listen(ctx context.Context, report *dataplane.Report) {
 	for key := range s.failures {
 		s.touched[key] = struct{}{}
 	}
-	// First all that ends: a port may pass from one ServicePort to another.
+	// First all proxies that end: a port may pass from one ServicePort to another.
 	for key := range s.touched {
 		p, sp := s.proxies[key], wanted[key]
 		if p != nil && (sp == nil || sp.External.NodePort != p.port) {
@@ -166,24 +184,19 @@ func (s *Syncer) listen(ctx context.Context, report *dataplane.Report) {
 	}
 	failures := make(map[dataplane.ServicePortKey]string)
 	for key := range s.touched {
-		p, sp := s.proxies[key], wanted[key]
-		if sp == nil {
-			continue
-		}
-		if p != nil {
-			p.update(sp)
-			continue
-		}
-		p, err := s.start(ctx, sp)
-		if err != nil {
-			failures[key] = err.Error()
-			if s.failures[key] != err.Error() {
-				s.o.Logger.Error("cannot serve a NodePort on the loopback address, trying again",
-					"servicePort", key.String(), "nodePort", sp.External.NodePort, "err", err)
+		if sp := wanted[key]; sp != nil {
+			if err := s.servePort(ctx, sp); err != nil {
+				s.fail(failures, key, sp.External.NodePort, err)
 			}
-			continue
 		}
-		s.proxies[key] = p
+	}
+	// A redirection is replaced without a gap; what is left of others ends now.
+	for key := range s.touched {
+		if sp := wanted[key]; sp == nil {
+			if err := s.redirector.close(key); err != nil {
+				s.fail(failures, key, s.redirector.doors[key].from.Port(), err)
+			}
+		}
 	}
 	s.failures = failures
 	// Not cleared: that takes as long as the largest update did.
@@ -193,6 +206,38 @@ func (s *Syncer) listen(ctx context.Context, report *dataplane.Report) {
 			report.Due = due
 		}
 	}
+}
+
+// fail logs an error once.
+func (s *Syncer) fail(failures map[dataplane.ServicePortKey]string, key dataplane.ServicePortKey, nodePort uint16, err error) {
+	failures[key] = err.Error()
+	if s.failures[key] != err.Error() {
+		s.o.Logger.Error("cannot serve a NodePort on the loopback address, trying again",
+			"servicePort", key.String(), "nodePort", nodePort, "err", err)
+	}
+}
+
+// servePort leaves to the proxy what cannot be redirected. A proxy that is there goes
+// on beside a redirection, for its open connections.
+func (s *Syncer) servePort(ctx context.Context, sp *dataplane.ServicePort) error {
+	redirected, err := s.redirector.open(sp)
+	if p := s.proxies[sp.Key]; p != nil {
+		p.update(sp)
+	}
+	if redirected || err != nil && sp.Key.Protocol != dataplane.TCP {
+		return err
+	}
+	if err := s.redirector.close(sp.Key); err != nil {
+		return err
+	}
+	if s.proxies[sp.Key] != nil || sp.Key.Protocol != dataplane.TCP {
+		return err
+	}
+	p, listenErr := s.start(ctx, sp)
+	if listenErr == nil {
+		s.proxies[sp.Key] = p
+	}
+	return errors.Join(err, listenErr)
 }
 
 func (s *Syncer) start(ctx context.Context, sp *dataplane.ServicePort) (*proxy, error) {

@@ -114,6 +114,7 @@ func (b *bench) steps() []step {
 		{"affinity cold start", b.affinityColdStart},
 		{"affinity first packets", b.firstPackets},
 		{"affinity sweep", b.sweepPins},
+		{"localhost NodePorts", b.localhostNodePorts},
 		{"structure", b.structure},
 		{"changes", b.changes},
 		{"new chains", b.newChains},

@@ -74,6 +74,7 @@ func mountAll() error {
 		{"proc", "/proc"},
 		{"sysfs", "/sys"},
 		{"devtmpfs", "/dev"},
+		{"cgroup2", "/sys/fs/cgroup"},
 		{"tmpfs", "/run"},
 		{"tmpfs", "/tmp"},
 	} {
