@@ -179,9 +179,11 @@ func (k *kernelProbes) Forget(keys []observe.SelectionKey) error {
 	return k.Probes.Forget(list)
 }
 
-func removeProbes(path string) error {
-	if path == "" {
-		path = defaultPinPath
+// removeProbes removes what is pinned, the counters included.
+func removeProbes(given string) error {
+	path, err := pinPath(given)
+	if path == "" || err != nil {
+		return err
 	}
 	return probes.Remove(path)
 }
