@@ -10,12 +10,14 @@ import (
 )
 
 func newCleanupCommand(level *slog.LevelVar) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything of veridict from the kernel",
 		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cleanUpKernel(cmd.Context(), newLogger(cmd, level))
-		},
 	}
+	pins := cmd.Flags().String("bpf-pin-path", "", "`directory` that veridict run was told to pin BPF maps and links in")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return cleanUpKernel(cmd.Context(), *pins, newLogger(cmd, level))
+	}
+	return cmd
 }

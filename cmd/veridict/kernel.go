@@ -137,15 +137,17 @@ func verifyState(ctx context.Context, cfg config.Config, logger *slog.Logger, st
 	return nftables.Verify(ctx, kernelOptions(cfg, logger), state)
 }
 
-func cleanUpKernel(ctx context.Context, logger *slog.Logger) error {
+// cleanUpKernel removes everything, pins at the given path or the usual one included.
+func cleanUpKernel(ctx context.Context, pins string, logger *slog.Logger) error {
 	lock, err := nftables.Lock()
 	if err != nil {
 		return err
 	}
 	// The process ends, and the lock with it.
 	defer func() { _ = lock.Close() }()
-	path, err := socketPins("")
-	return errors.Join(err, sockets.Remove(path), nftables.Cleanup(ctx, logger))
+	path, err := socketPins(pins)
+	// The directory of the probes is around that of the sockets.
+	return errors.Join(err, sockets.Remove(path), removeProbes(pins), nftables.Cleanup(ctx, logger))
 }
 
 // question and explanation are what explain is about.

@@ -27,6 +27,10 @@ const defaultPinPath = "/sys/fs/bpf/veridict"
 // openProbes returns the probes, or none and the status that says why.
 func openProbes(cfg config.Observe, logger *slog.Logger) (*kernelProbes, observe.ProbeStatus) {
 	if cfg.Off {
+		// An earlier process may have left some.
+		if err := removeProbes(cfg.PinPath); err != nil {
+			logger.Warn("the probes of an earlier process go on counting", "err", err)
+		}
 		return nil, observe.ProbeStatus{Mode: observe.Off, Reason: "switched off by observe.mode"}
 	}
 	path, err := pinPath(cfg.PinPath)
@@ -179,9 +183,11 @@ func (k *kernelProbes) Forget(keys []observe.SelectionKey) error {
 	return k.Probes.Forget(list)
 }
 
-func removeProbes(path string) error {
-	if path == "" {
-		path = defaultPinPath
+// removeProbes removes what is pinned, the counters included.
+func removeProbes(given string) error {
+	path, err := pinPath(given)
+	if path == "" || err != nil {
+		return err
 	}
 	return probes.Remove(path)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/convert"
 	"github.com/veridict/veridict/control/health"
+	"github.com/veridict/veridict/control/metrics"
 	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/control/source"
 )
@@ -110,9 +111,13 @@ func (a *agent) run(ctx context.Context) error {
 	drift := make(chan struct{}, 1)
 	proxy := newProxyHealth(a.cfg)
 	checks := newHealthServer(proxy, a.logger)
+	measured, err := a.newMetrics()
+	if err != nil {
+		return err
+	}
 	controller := control.New(control.Options{
 		Config: a.cfg, Source: a.source, Syncer: a.observer, Logger: a.logger, Drift: drift, Host: nodeHost{},
-		Health: proxy, Checks: checks,
+		Health: proxy, Checks: checks, Observer: measured,
 	})
 	server := api.NewServer(api.Options{
 		Path: a.socket, Layout: string(a.cfg.Layout), Facts: controller.Facts, Healthy: proxy.Healthy,
@@ -125,8 +130,9 @@ func (a *agent) run(ctx context.Context) error {
 	group.Go(func() error { return checks.Run(groupCtx) })
 	group.Go(func() error { return a.observer.Run(groupCtx) })
 	group.Go(func() error { return serveAPI(groupCtx, server, a.logger) })
+	group.Go(func() error { return measured.Run(groupCtx) })
 	group.Go(func() error { return controller.Run(groupCtx) })
-	err := group.Wait()
+	err = group.Wait()
 	if ctx.Err() != nil {
 		a.logger.Info("ending, the rules stay in place")
 		return nil
@@ -135,6 +141,14 @@ func (a *agent) run(ctx context.Context) error {
 		return errors.New("ended without being told to")
 	}
 	return err
+}
+
+func (a *agent) newMetrics() (*metrics.Metrics, error) {
+	cfg := a.cfg.Metrics
+	return metrics.New(metrics.Options{
+		Address: cfg.Address, HardFail: cfg.HardFail, Snapshots: a.observer, ServiceLimit: cfg.ServiceLimit,
+		EndpointLimit: cfg.EndpointLimit, Version: version(), Logger: a.logger,
+	})
 }
 
 // serveAPI does without the commands where they cannot be served: Services are more

@@ -55,7 +55,7 @@ func (b *alarmBook) raise(id alarmID, n uint64, now time.Time, held bool, text f
 			Kind: id.kind, Key: id.key, VIP: id.vip, Endpoint: id.endpoint, Since: now,
 		}}
 		b.open[id] = a
-		b.log.Warn("alarm: "+text(n), "alarm", string(id.kind))
+		b.log.Warn("alarm raised", "alarm", string(id.kind), "text", text(n))
 	}
 	a.last = now
 	a.Count += n
@@ -70,7 +70,7 @@ func (b *alarmBook) settle(now time.Time) {
 			hold = alarmHold
 		}
 		if now.Sub(a.last) > hold {
-			b.log.Info("alarm is over: "+a.Text, "alarm", string(id.kind))
+			b.log.Info("alarm is over", "alarm", string(id.kind), "text", a.Text)
 			delete(b.open, id)
 		}
 	}

@@ -375,6 +375,6 @@ func (l *ledger) sorted() []*record {
 func (l *ledger) warnOnce(what string, err error) {
 	if l.warned[what] != err.Error() {
 		l.warned[what] = err.Error()
-		l.log.Warn(what, "err", err)
+		l.log.Warn("the kernel is not observed as it should be", "problem", what, "err", err)
 	}
 }

@@ -47,6 +47,8 @@ type Observer struct {
 	// mu guards what the goroutine that programs hands to the one that reads.
 	mu     sync.Mutex
 	events []event
+	// begun asks Run to read now, so that draws count from the start.
+	begun chan struct{}
 
 	// reading is held while the counters are read.
 	reading  sync.Mutex
@@ -79,7 +81,7 @@ func New(inner dataplane.Syncer, o Options) *Observer {
 	}
 	obs := &Observer{
 		Syncer: inner, o: o, ledger: newLedger(o.Alpha, o.Logger),
-		frontends: newFrontends(o.Probes, o.Logger),
+		frontends: newFrontends(o.Probes, o.Logger), begun: make(chan struct{}, 1),
 	}
 	obs.snapshot.Store(&Snapshot{Probes: o.Status})
 	return obs
@@ -105,6 +107,10 @@ func (o *Observer) Reset(ctx context.Context, state dataplane.State) (dataplane.
 		}
 	}
 	o.queue(events)
+	select {
+	case o.begun <- struct{}{}:
+	default:
+	}
 	return report, nil
 }
 
@@ -146,7 +152,7 @@ func (o *Observer) take() []event {
 	return events
 }
 
-// Run reads at intervals until ctx is done.
+// Run reads at intervals, and after each Reset, until ctx is done.
 func (o *Observer) Run(ctx context.Context) error {
 	for {
 		timer := o.o.Clock.NewTimer(o.o.Interval)
@@ -155,6 +161,9 @@ func (o *Observer) Run(ctx context.Context) error {
 			timer.Stop()
 			return context.Cause(ctx)
 		case <-timer.C():
+			o.Refresh()
+		case <-o.begun:
+			timer.Stop()
 			o.Refresh()
 		}
 	}

@@ -433,6 +433,25 @@ func TestRunReadsAtIntervals(t *testing.T) {
 	}
 }
 
+// Without a reading after the start, the draws of a whole interval would not count.
+func TestRunReadsAfterReset(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	read := make(chan struct{})
+	r.probes.reading = func() { read <- struct{}{} }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	if _, err := r.Reset(t.Context(), dataplane.State{}); err != nil {
+		t.Fatal(err)
+	}
+	<-read
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run ended with %v", err)
+	}
+}
+
 // The probes know exactly the frontends of what is programmed, whatever comes, goes and
 // passes from one Service to another, and totals are what was counted.
 func TestRandomChanges(t *testing.T) {
