@@ -33,7 +33,7 @@ func probesMode(t testing.TB) probes.Mode {
 func alone(t testing.TB, p *probes.Probes) {
 	t.Helper()
 	if probesMode(t) == probes.Fentry {
-		equal(t, "hooks", p.Status().Hooks, nil)
+		equal(t, "hooks", p.Status().Hooks, []probes.HookStatus{})
 		// The kernel lets go of a tracing program a moment after its pin has gone.
 		await(t, func() bool { return tracing(t) == 4 })
 		return
@@ -156,7 +156,7 @@ table ip pod {
 	t.Cleanup(func() { inClient("delete table ip pod") })
 	const n = 20
 	connectFrom(t, new(sourcePorts), c.client, n, sp.VIP())
-	equal(t, "selections", newConnections(selections(t, p)), nil)
+	equal(t, "selections", newConnections(selections(t, p)), map[probes.Key]uint64{})
 	equal(t, "first packets", timed(t, p), map[place]uint64{{4, probes.Prerouting, probes.Missed}: n})
 
 	// The node's own are.

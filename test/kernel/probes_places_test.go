@@ -41,7 +41,7 @@ func TestProbesMakeWayForOthers(t *testing.T) {
 	occupy(t, "ip", "output", -99)
 	p := openProbes(t, probes.Options{}, sp)
 	if probesMode(t) == probes.Fentry {
-		equal(t, "hooks", p.Status().Hooks, nil)
+		equal(t, "hooks", p.Status().Hooks, []probes.HookStatus{})
 	} else {
 		equal(t, "hooks", p.Status().Hooks, []probes.HookStatus{
 			{Family: 4, Hook: probes.Prerouting, Before: -103, After: -98},
