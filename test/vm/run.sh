@@ -7,8 +7,12 @@
 # with its exit status. The machine has two processors, so that lookups can race
 # commits. It is slow: nothing that it measures says how fast veridict is.
 #
-# usage: test/vm/run.sh 6.1|6.12 PACKAGE [TEST FLAG...]
+# usage: [VMTHREADS=single] test/vm/run.sh 6.1|6.12 PACKAGE [TEST FLAG...]
 #   e.g. test/vm/run.sh 6.1 ./test/kernel -test.v -test.run Churn
+#
+# With VMTHREADS=single the processors take turns. Tests that attach tracing
+# programs need that: with a thread for each processor, qemu 7.2 hangs when the
+# kernel patches a function that the other processor is calling.
 #
 # The unpacked kernel is kept below .cache/vm. The console is shown if a test fails.
 
@@ -104,7 +108,7 @@ pack() {
 # boot FROM ARCHIVE CONSOLE runs the machine and prints what the test program does.
 boot() {
   timeout --foreground 1h nice -n 5 qemu-system-x86_64 \
-    -machine q35 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
+    -machine q35 -accel "tcg,thread=${VMTHREADS:-multi}" -cpu max -smp 2 -m 2048 \
     -nodefaults -no-reboot -display none \
     -serial "file:$3" -serial stdio \
     -kernel "$1"/boot/vmlinuz-* -initrd "$2" \
