@@ -3,14 +3,37 @@
 
 // Package probes counts in the kernel which endpoint each new connection got, and
 // times how long its first packet spent in the translation of destinations. The
-// programs are in probes.c, the maps in maps.h, both compiled into this package:
-// clang is needed to change them only.
+// programs are in count.h, the maps in maps.h, both compiled into this package: clang
+// is needed to change them only.
 //
-// [Open] attaches two BPF netfilter programs around the NAT hook, in prerouting and
-// output, for IPv4 and IPv6, in the network namespace of the calling thread. They
-// change no packet and no verdict. They need Linux 6.4, CAP_NET_ADMIN, CAP_BPF and
-// CAP_PERFMON; where something is missing the error is an [Unsupported] that says
-// what.
+// [Open] attaches them in one of two ways, for prerouting and output, IPv4 and IPv6,
+// and the network namespace of the calling thread. They change no packet and no
+// verdict.
+//
+//   - [Netfilter] (probes.c): two BPF netfilter programs around the NAT hook. They
+//     need Linux 6.4, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
+//   - [Fentry] (fentry.c), for kernels that have none: tracing programs at the start
+//     and the end of nf_nat_inet_fn, the function that the hook calls. They need
+//     BTF with this function, hence nf_nat loaded, an architecture that traces
+//     functions so, and CAP_SYS_ADMIN if nf_nat is a module.
+//
+// Where something is missing the error is an [Unsupported] that says what. Both count
+// the same, into the same maps, and one can take over from the other. What differs:
+//
+//   - Fentry times the function itself, without the walk through the hooks around it.
+//     It sees no packet before there is a NAT chain in the namespace; Netfilter counts
+//     it as missed.
+//   - Fentry's programs run for packets of all network namespaces. Those of others cost
+//     two calls and are left alone. The namespace is known by its inode, and pinned
+//     programs do not keep it: once it has gone, one that gets its number is taken
+//     for it.
+//   - Where an interrupt comes while a program of Fentry runs, the kernel does not call
+//     the same program for a packet of the interrupt: a connection that the node opens
+//     from a softirq in these microseconds is not counted. Connections of sockets are
+//     not opened so, and prerouting is not affected.
+//   - Nothing can be in the way of Fentry's programs, and nft and bpftool net do not list
+//     them; bpftool link does. The kernel lets go of them a moment after
+//     [Probes.Detach] and [Remove]; they do not count any more.
 //
 // With a pin path, maps and links outlive the process, and the next one goes on with
 // the same counters: its programs are attached before the old ones go, and each

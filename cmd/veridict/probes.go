@@ -87,7 +87,9 @@ type kernelProbes struct {
 // Status is part of observe.Probes.
 func (k *kernelProbes) Status() observe.ProbeStatus {
 	status := k.Probes.Status()
-	out := observe.ProbeStatus{Mode: observe.Netfilter, PinPath: status.PinPath, Capacity: status.Capacity}
+	out := observe.ProbeStatus{
+		Mode: observe.Mode(status.Mode), Reason: status.Reason, PinPath: status.PinPath, Capacity: status.Capacity,
+	}
 	for _, hook := range status.Hooks {
 		out.Hooks = append(out.Hooks, observe.ProbeHook{
 			Family: dataplane.Family(hook.Family), Hook: observe.Hook(hook.Hook.String()), Before: hook.Before, After: hook.After,

@@ -108,6 +108,11 @@ func writeProbes(t *table, s *api.Status) {
 		state = "failing"
 	}
 	t.row("probes", state, fmt.Sprintf("%d selections, %d foreign", p.Selections, p.Foreign))
+	if p.Mode == observe.Fentry {
+		for _, line := range wrap("tracing programs, as "+p.Reason, columns-24) {
+			t.row("", "", line)
+		}
+	}
 	hooks := make(map[string][]string)
 	var order []string
 	for _, h := range p.Hooks {

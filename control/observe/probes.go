@@ -34,7 +34,7 @@ type Mode string
 const (
 	// Netfilter: BPF netfilter programs around the NAT hooks (Linux 6.4).
 	Netfilter Mode = "netfilter"
-	// Fentry: tracing programs on the NAT core, for older kernels.
+	// Fentry: tracing programs on the function that translates, for older kernels.
 	Fentry Mode = "fentry"
 	// Off: nothing is observed.
 	Off Mode = "off"
@@ -45,7 +45,7 @@ type ProbeStatus struct {
 	Mode Mode `json:"mode"`
 	// Reason is why the mode is Off, or is not Netfilter. In words for an operator.
 	Reason string `json:"reason,omitempty"`
-	// Hooks are the attached programs.
+	// Hooks are where programs are attached in mode Netfilter.
 	Hooks []ProbeHook `json:"hooks,omitempty"`
 	// PinPath is the directory of the pinned maps, empty if nothing is pinned.
 	PinPath string `json:"pinPath,omitempty"`
