@@ -27,10 +27,11 @@
 //     two calls and are left alone. The namespace is known by its inode, and pinned
 //     programs do not keep it: once it has gone, one that gets its number is taken
 //     for it.
-//   - Where an interrupt comes while a program of Fentry runs, the kernel does not call
-//     the same program for a packet of the interrupt: a connection that the node opens
-//     from a softirq in these microseconds is not counted. Connections of sockets are
-//     not opened so, and prerouting is not affected.
+//   - The kernel does not call a program of Fentry that is running on the same processor
+//     already. Where, within these few microseconds of an outgoing first packet, an
+//     interrupt sends the first packet of another connection, or (on kernels with
+//     preempt=full) another thread does, that one is not counted. Prerouting is not
+//     affected: nothing that translates there comes in between.
 //   - Nothing can be in the way of Fentry's programs, and nft and bpftool net do not list
 //     them; bpftool link does. The kernel lets go of them a moment after
 //     [Probes.Detach] and [Remove]; they do not count any more.
