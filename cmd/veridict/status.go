@@ -68,17 +68,24 @@ func writeStatus(w io.Writer, s *api.Status, now time.Time) {
 	}
 }
 
-func writeDataplane(t *table, d *api.Dataplane, now time.Time) {
-	state := "healthy"
+// stateHealthy is how the dataplane should be.
+const stateHealthy = "healthy"
+
+// dataplaneState is how it is, in a word.
+func dataplaneState(d *api.Dataplane) string {
 	switch {
 	case !d.Synced:
-		state = "waiting"
+		return "waiting"
 	case !d.Healthy:
-		state = "unhealthy"
+		return "unhealthy"
 	case d.LastError != "":
-		state = "failing"
+		return "failing"
 	}
-	t.row("dataplane", state, fmt.Sprintf("%d ServicePorts, %d endpoints, %d elements (%s)",
+	return stateHealthy
+}
+
+func writeDataplane(t *table, d *api.Dataplane, now time.Time) {
+	t.row("dataplane", dataplaneState(d), fmt.Sprintf("%d ServicePorts, %d endpoints, %d elements (%s)",
 		d.ServicePorts, d.Endpoints, d.Elements, d.Layout))
 	t.row("", "", fmt.Sprintf("last sync %s ago in %s; %d syncs, %d failures",
 		ago(now, d.LastSync), seconds(d.LastSyncSeconds), d.Syncs, d.Failures))
