@@ -49,10 +49,16 @@ func (m *topModel) take(s *topSample, now time.Time) {
 }
 
 // fail is the event that it has not.
-func (m *topModel) fail(err error, now time.Time) { m.gone, m.now = err, now }
+func (m *topModel) fail(err error, now time.Time) {
+	m.gone, m.now = err, now
+	m.scroll(0)
+}
 
 // tick is the event that time went by.
-func (m *topModel) tick(now time.Time) { m.now = now }
+func (m *topModel) tick(now time.Time) {
+	m.now = now
+	m.scroll(0)
+}
 
 // resize is the event that the terminal has another size.
 func (m *topModel) resize(width, height int) {

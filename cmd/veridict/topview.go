@@ -64,83 +64,101 @@ func (m *topModel) room() int {
 // header is what is above the table.
 func (m *topModel) header() []topLine {
 	if m.frame == nil {
-		return []topLine{m.firstLine("veridict top")}
+		return append(m.firstLine("veridict top"), m.silence()...)
 	}
 	s := m.frame.status
-	title := fmt.Sprintf("%s  %s  probes %s  every %s", s.Agent.Node, s.Dataplane.Layout, s.Probes.Mode, m.delay)
-	out := []topLine{m.firstLine("veridict top  " + title), m.dataplaneLine(), m.probesLine()}
+	out := m.firstLine(fmt.Sprintf("veridict top  %s  %s  probes %s  every %s",
+		s.Agent.Node, s.Dataplane.Layout, s.Probes.Mode, m.delay))
+	out = append(out, m.silence()...)
+	out = append(out, m.dataplaneLines()...)
+	out = append(out, m.probesLines()...)
 	return append(out, m.alarmLines()...)
 }
 
-// firstLine has the time at its end. It says so if the agent does not answer.
-func (m *topModel) firstLine(title string) topLine {
-	line := topLine{text: title}
+// firstLine has the time at its end.
+func (m *topModel) firstLine(title string) []topLine {
+	clock := m.now.Format(time.TimeOnly)
+	title = cutLine(title, m.width-len(clock)-2)
+	blanks := max(m.width-utf8.RuneCountInString(title)-len(clock), 1)
+	return []topLine{{text: title + strings.Repeat(" ", blanks) + clock}}
+}
+
+// silence says that the agent does not answer.
+func (m *topModel) silence() []topLine {
 	silent := m.now.Sub(m.taken)
 	switch {
 	case m.gone != nil:
-		line = topLine{fmt.Sprintf("no answer for %s: %v", ago(m.now, m.taken), m.gone), styleStrong}
-	case silent > 2*m.delay && silent > 2*time.Second:
-		line = topLine{fmt.Sprintf("no answer for %s, still waiting", ago(m.now, m.taken)), styleStrong}
+		return m.wrong(fmt.Sprintf("no answer for %s: %v", ago(m.now, m.taken), m.gone))
+	case !m.taken.IsZero() && silent > 2*m.delay && silent > 2*time.Second:
+		return m.wrong(fmt.Sprintf("no answer for %s, still waiting", ago(m.now, m.taken)))
 	}
-	clock := m.now.Format(time.TimeOnly)
-	line.text = cutLine(line.text, m.width-len(clock)-2)
-	blanks := max(m.width-utf8.RuneCountInString(line.text)-len(clock), 1)
-	line.text += strings.Repeat(" ", blanks) + clock
-	return line
+	return nil
 }
 
-func (m *topModel) dataplaneLine() topLine {
+// wrongLines is how many lines something wrong has at most.
+const wrongLines = 2
+
+// wrong is a text about something that is wrong.
+func (m *topModel) wrong(text string) []topLine {
+	var out []topLine
+	lines := wrap(text, m.width-2)
+	for i, line := range lines[:min(len(lines), wrongLines)] {
+		if i > 0 {
+			line = "  " + line
+		}
+		out = append(out, topLine{line, styleStrong})
+	}
+	return out
+}
+
+func (m *topModel) dataplaneLines() []topLine {
 	d := &m.frame.status.Dataplane
 	state := dataplaneState(d)
-	line := topLine{text: fmt.Sprintf("%d ServicePorts, %d endpoints  dataplane %s, last sync %s ago",
-		d.ServicePorts, d.Endpoints, state, ago(m.now, d.LastSync))}
+	text := fmt.Sprintf("%d ServicePorts, %d endpoints  dataplane %s, last sync %s ago",
+		d.ServicePorts, d.Endpoints, state, ago(m.now, d.LastSync))
 	if d.LastSync.IsZero() {
-		line.text = fmt.Sprintf("dataplane %s, nothing is programmed yet", state)
+		text = fmt.Sprintf("dataplane %s, nothing is programmed yet", state)
 	}
-	if d.LastError != "" {
-		line.text += ": " + d.LastError
+	if state == stateHealthy {
+		return []topLine{{text: text}}
 	}
-	if state != stateHealthy {
-		line.style = styleStrong
-	}
-	return line
+	return append([]topLine{{text, styleStrong}}, m.wrong(d.LastError)...)
 }
 
-func (m *topModel) probesLine() topLine {
+func (m *topModel) probesLines() []topLine {
 	p := &m.frame.status.Probes
-	switch {
-	case p.Mode == observe.Off:
-		return topLine{text: "probes off: " + p.Reason}
-	case p.ReadError != "":
-		return topLine{"counters cannot be read: " + p.ReadError, styleStrong}
+	if p.Mode == observe.Off {
+		return []topLine{{text: "probes off: " + p.Reason}}
 	}
 	first := "-"
 	if m.frame.first.Total() > 0 {
 		first = fmt.Sprintf("p50 %s  p99 %s", seconds(m.frame.first.Quantile(0.5).Seconds()),
 			seconds(m.frame.first.Quantile(0.99).Seconds()))
 	}
-	return topLine{text: fmt.Sprintf("selections %s/s  foreign %s/s  first packet %s",
-		m.frame.selections, m.frame.foreign, first)}
+	out := []topLine{{text: fmt.Sprintf("selections %s  foreign %s  first packet %s",
+		perSecond(m.frame.selections), perSecond(m.frame.foreign), first)}}
+	if p.ReadError != "" {
+		out = append(out, m.wrong("counters cannot be read: "+p.ReadError)...)
+	}
+	return out
 }
 
-// shownAlarms is how many are shown with their text.
+// shownAlarms is how many are shown with their text, which says what kind they are.
 const shownAlarms = 3
 
 func (m *topModel) alarmLines() []topLine {
 	alarms := m.frame.status.Alarms
-	switch n := len(alarms); {
-	case n == 0:
+	if len(alarms) == 0 {
 		return []topLine{{text: "alarms none"}}
-	case n > shownAlarms:
-		alarms = alarms[:shownAlarms]
 	}
-	title := fmt.Sprintf("alarms %d", len(m.frame.status.Alarms))
-	if len(m.frame.status.Alarms) > shownAlarms {
+	title := fmt.Sprintf("alarms %d", len(alarms))
+	if len(alarms) > shownAlarms {
 		title += fmt.Sprintf(", the first %d here, all in veridict status", shownAlarms)
+		alarms = alarms[:shownAlarms]
 	}
 	out := []topLine{{title, styleStrong}}
 	for i := range alarms {
-		out = append(out, topLine{fmt.Sprintf("  %s for %s: %s", alarms[i].Kind, ago(m.now, alarms[i].Since), alarms[i].Text), styleStrong})
+		out = append(out, m.wrong(fmt.Sprintf("%s: %s", ago(m.now, alarms[i].Since), alarms[i].Text))...)
 	}
 	return out
 }
@@ -170,9 +188,8 @@ func (m *topModel) columns(id, protocol, endpoints, rate, total, verdict, eviden
 		total = ""
 	}
 	width = max(width, len("SERVICE"))
-	text := fmt.Sprintf("%-*s  %-5s  %9s  %7s%s  %-8s  %9s", width, shorten(id, width), protocol, endpoints, rate, total,
+	return fmt.Sprintf("%-*s  %-5s  %9s  %7s%s  %-8s  %9s", width, shorten(id, width), protocol, endpoints, rate, total,
 		verdict, evidence)
-	return text
 }
 
 // footer says what is shown, and what keys do.
@@ -180,17 +197,24 @@ func (m *topModel) footer() string {
 	if m.editing {
 		return "filter: " + m.filter + "_  (Enter keeps it, Esc clears it)"
 	}
-	first, last := 0, min(m.offset+m.room(), len(m.rows))
-	if last > 0 {
-		first = m.offset + 1
+	last := min(m.offset+m.room(), len(m.rows))
+	left := fmt.Sprintf("%d-%d of %d by %s", min(m.offset+1, last), last, len(m.rows), m.order)
+	if m.room() == 0 || last == 0 {
+		left = fmt.Sprintf("%d by %s", len(m.rows), m.order)
 	}
-	left := fmt.Sprintf("%d-%d of %d by %s", first, last, len(m.rows), m.order)
 	if m.filter != "" {
 		left += fmt.Sprintf(", with %q", m.filter)
 	}
 	const keys = "s u n sort  / filter  q quit"
 	left = cutLine(left, m.width-len(keys)-2)
 	return left + strings.Repeat(" ", max(m.width-utf8.RuneCountInString(left)-len(keys), 1)) + keys
+}
+
+func perSecond(r topRate) string {
+	if r < 0 {
+		return r.String()
+	}
+	return r.String() + "/s"
 }
 
 // String prints three digits, in at most six characters.
