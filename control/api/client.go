@@ -107,7 +107,7 @@ func get[T any](ctx context.Context, c *Client, path string, values url.Values) 
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("read the agent's answer: %w", err)
+		return nil, fmt.Errorf("read the answer of the agent at %s: %w", c.path, err)
 	}
 	if response.StatusCode != http.StatusOK {
 		var failure Failure
@@ -131,5 +131,9 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s belongs to another user: call again as root", c.path)
 	}
-	return fmt.Errorf("ask the agent: %w", err)
+	// The URL that http adds is no address that a user knows.
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("ask the agent at %s: %w", c.path, err)
 }
