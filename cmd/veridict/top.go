@@ -54,7 +54,8 @@ comes after one delay, so that it has rates, too.`,
 	}
 	var o topOptions
 	addSocketFlag(cmd, &o.socket)
-	cmd.Flags().DurationVarP(&o.delay, "delay", "d", defaultDelay, "`time` between updates")
+	o.delay = defaultDelay
+	cmd.Flags().VarP((*delayFlag)(&o.delay), "delay", "d", "`time` between updates, in seconds if it has no unit")
 	cmd.Flags().IntVarP(&o.iterations, "iterations", "n", 0, "end after so many `updates`, 0 for never")
 	cmd.Flags().BoolVarP(&o.batch, "batch", "b", false, "write plain text, also to a terminal")
 	cmd.Args = func(_ *cobra.Command, args []string) error {
@@ -74,6 +75,28 @@ comes after one delay, so that it has rates, too.`,
 		return o.run(cmd.Context(), cmd.OutOrStdout(), strings.Join(args, ""))
 	}
 	return cmd
+}
+
+// delayFlag is a time that may be written as other tops have it.
+type delayFlag time.Duration
+
+// String is part of pflag.Value.
+func (d *delayFlag) String() string { return time.Duration(*d).String() }
+
+// Type is part of pflag.Value.
+func (d *delayFlag) Type() string { return "time" }
+
+// Set is part of pflag.Value.
+func (d *delayFlag) Set(text string) error {
+	delay, err := time.ParseDuration(text)
+	if err != nil {
+		delay, err = time.ParseDuration(text + "s")
+	}
+	if err != nil {
+		return errors.New("want seconds, or a time such as 500ms")
+	}
+	*d = delayFlag(delay)
+	return nil
 }
 
 // run shows updates until it is told to end, which is no error.
