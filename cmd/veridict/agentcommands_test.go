@@ -137,7 +137,7 @@ func TestCompletion(t *testing.T) {
 	} {
 		t.Run(tc.line, func(t *testing.T) {
 			args := []string{"__complete"}
-			for _, arg := range strings.Fields(tc.line) {
+			for arg := range strings.FieldsSeq(tc.line) {
 				args = append(args, strings.ReplaceAll(strings.ReplaceAll(arg, "SOCKET", path), ",", ""))
 			}
 			code, stdout, _ := run(t.Context(), args...)

@@ -148,7 +148,8 @@ func (s *screen) keys(to chan<- topKey, done <-chan struct{}) error {
 		if len(input) > 0 {
 			deadline = time.Now().Add(escapeTime)
 		}
-		if err := s.tty.SetReadDeadline(deadline); err != nil && !errors.Is(err, os.ErrClosed) {
+		// That the file is closed is for Read to say.
+		if err := s.tty.SetReadDeadline(deadline); errors.Is(err, os.ErrNoDeadline) {
 			return fmt.Errorf("wait for the terminal: %w", err)
 		}
 	}

@@ -5,6 +5,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -202,7 +203,9 @@ func TestClientOfAnotherServer(t *testing.T) {
 			go func() { served <- server.Serve(listener) }()
 			t.Cleanup(func() {
 				_ = server.Close()
-				<-served
+				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+					t.Errorf("the server ended with %v", err)
+				}
 			})
 			_, err = newClient(t, path).Status(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path) {

@@ -4,6 +4,7 @@
 package api_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -83,7 +84,9 @@ func TestSocketOfTheNextAgent(t *testing.T) {
 			t.Errorf("the answer is of %s, want %s", status.Agent.Version, version)
 		}
 		stop(nil)
-		<-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v, want that it was told to", err)
+		}
 	}
 }
 
