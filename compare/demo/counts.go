@@ -4,6 +4,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -39,12 +40,17 @@ type Difference struct {
 	// opened is what they have had answers of.
 	Of string
 	Counts
+	// Observed says that the kernel has counted, too.
+	Observed bool
 }
 
 // String names it and the counts.
 func (d Difference) String() string {
-	return fmt.Sprintf("%s: opened %s, answered %s, selected %s",
-		d.Of, thousands(d.Opened), thousands(d.Answered), thousands(d.Selected))
+	text := fmt.Sprintf("%s: opened %s, answered %s", d.Of, thousands(d.Opened), thousands(d.Answered))
+	if d.Observed {
+		text += ", selected " + thousands(d.Selected)
+	}
+	return text
 }
 
 // census is what endpoints and the kernel have counted up to a moment.
@@ -133,7 +139,7 @@ func opened(count testbed.Count) int {
 // check reports counts that do not agree.
 func (r *run) check(of string, counts Counts) {
 	if !counts.agree(r.report.observed()) {
-		r.report.Differences = append(r.report.Differences, Difference{of, counts})
+		r.report.Differences = append(r.report.Differences, Difference{of, counts, r.report.observed()})
 	}
 }
 
@@ -191,5 +197,8 @@ func (r *run) countScaled(tally *testbed.Tally) error {
 			r.report.Latencies = append(r.report.Latencies, latency)
 		}
 	}
+	slices.SortFunc(r.report.Latencies, func(a, b observe.Latency) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Hook, b.Hook))
+	})
 	return nil
 }

@@ -36,9 +36,9 @@ func (r *Report) writeCounts(out *bytes.Buffer) {
 		writeWrapped(out, "The kernel was not observed: "+r.Probes.Reason)
 		return
 	}
-	fmt.Fprintf(out, "  KERNEL counts how often NAT has chosen an endpoint. VERDICT is on these choices.\n"+
-		"  EFFECT is how far one endpoint could be off its share, in per cent of it, and\n"+
-		"  would be noticed in 80 %% of such runs; what is less may be missed.\n")
+	fmt.Fprintf(out, "  KERNEL is how often NAT chose an endpoint, VERDICT how evenly. Had one of\n"+
+		"  them got EFFECT more or less than its share, a chi-square test at 1 %% would\n"+
+		"  have shown it in 80 %% of such runs; less may have been missed.\n")
 }
 
 func (r *Report) writeCount(out *bytes.Buffer, title string, counts Counts, verdict, effect string) {
