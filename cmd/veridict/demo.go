@@ -46,7 +46,7 @@ and the kernel's probes count the connections, each for itself.
 
 Needs root and nft. The network of the host is not touched, and all that the demo
 makes vanishes with it. While it runs, commands such as top and services answer with
---socket `+demoSocket+`. The exit status is 1 if a connection failed,
+--socket ` + demoSocket + `. The exit status is 1 if a connection failed,
 or if those who counted do not agree.`,
 		Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {

@@ -64,7 +64,7 @@ func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]s
 	}()
 	select {
 	case <-p.kernel.programmed:
-		if answersCommands(ctx) {
+		if answersCommands(ctx, demoSocket) {
 			p.watch = fmt.Sprintf("%s top --socket %s", os.Args[0], demoSocket)
 		}
 		return p, nil
@@ -78,12 +78,12 @@ func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]s
 // socket is made meanwhile, so it takes milliseconds.
 const answersWithin = 2 * time.Second
 
-// answersCommands waits until the demo's socket is this process's. It is not if
+// answersCommands waits until this process answers on the socket. It does not if
 // another demo is running.
-func answersCommands(ctx context.Context) bool {
+func answersCommands(ctx context.Context, socket string) bool {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
-	client := api.NewClient(demoSocket)
+	client := api.NewClient(socket)
 	defer client.Close()
 	again := time.NewTicker(answersWithin / 100)
 	defer again.Stop()
