@@ -153,17 +153,19 @@ func (r *run) countMeasured(tally *testbed.Tally) error {
 	for i := range r.report.Services {
 		service := &r.report.Services[i]
 		var endpoints []netip.AddrPort
+		for _, endpoint := range service.Endpoints {
+			endpoints = append(endpoints, endpoint.Addr)
+		}
+		service.Counts = now.of(service.VIP, endpoints).since(
+			r.counted.of(service.VIP, endpoints), opened(tally.Of(service.VIP)))
+		r.check(service.title(), service.Counts)
 		for j := range service.Endpoints {
 			endpoint := &service.Endpoints[j]
-			endpoints = append(endpoints, endpoint.Addr)
 			counts := now.ofEndpoint(service.VIP, endpoint.Addr).since(
 				r.counted.ofEndpoint(service.VIP, endpoint.Addr), endpoint.Connections)
 			endpoint.Answered, endpoint.Selected = counts.Answered, counts.Selected
 			r.check(service.title()+" "+endpoint.Addr.String(), counts)
 		}
-		service.Counts = now.of(service.VIP, endpoints).since(
-			r.counted.of(service.VIP, endpoints), opened(tally.Of(service.VIP)))
-		r.check(service.title(), service.Counts)
 		if now.observed() {
 			service.Evenness = now.evenness(service.VIP)
 		}
