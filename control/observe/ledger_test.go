@@ -229,3 +229,22 @@ func TestNoAlarmAfterAnError(t *testing.T) {
 	r.draw(sp.VIP(), "10.96.0.1:80", 1)
 	want(t, "alarms", kinds(r.read()), "missed-service unknown-endpoint")
 }
+
+// Somebody changes the rules, and they are put right before the counters are read.
+// What was counted until then is evidence all the same.
+func TestDriftThatIsOverIsFound(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	sp := web("10.0.0.1:80", "10.0.0.2:80")
+	r.sync(t, list(sp))
+	r.read()
+	r.draw(sp.VIP(), "10.0.0.2:80", 500)
+	r.draw(sp.VIP(), "10.9.9.9:80", 1)
+	state := dataplane.State{ServicePorts: map[dataplane.ServicePortKey]dataplane.ServicePort{sp.Key: sp}}
+	if _, err := r.Reset(t.Context(), state); err != nil {
+		t.Fatal(err)
+	}
+	s := r.read()
+	want(t, "draws", drawn(s.Services[0].Pools[0]), "10.0.0.1:0 10.0.0.2:500")
+	want(t, "alarms", kinds(s), "never-selected uneven unknown-endpoint")
+}

@@ -6,7 +6,6 @@ package observe
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -63,7 +62,8 @@ type event struct {
 	// ended says that it succeeded. After one that did not, nobody knows what the
 	// kernel has until another has.
 	ended bool
-	// touched are the ServicePorts that it is about.
+	// touched are the ServicePorts that it is about: at its begin those that become
+	// something else, at its end all that the kernel has for sure.
 	touched []dataplane.ServicePortKey
 	// changed and removed are those that have become something else, once it ended.
 	changed []*dataplane.ServicePort
@@ -98,7 +98,7 @@ func New(inner dataplane.Syncer, o Options) *Observer {
 func (o *Observer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
 	// Before they are programmed, so that their first connection is counted.
 	o.frontends.addAll(state.ServicePorts)
-	o.queue(event{touched: slices.Collect(maps.Keys(o.frontends.programmed))})
+	o.queue(event{touched: o.frontends.differing(state.ServicePorts)})
 	end := event{ended: true, seen: o.o.Clock.Now()}
 	report, err := o.Syncer.Reset(ctx, state)
 	if err != nil {
@@ -122,11 +122,16 @@ func (o *Observer) Reset(ctx context.Context, state dataplane.State) (dataplane.
 // Sync is part of dataplane.Syncer.
 func (o *Observer) Sync(ctx context.Context, update dataplane.Update) (dataplane.Report, error) {
 	o.frontends.add(update.Changed)
-	end := event{ended: true, seen: update.Seen, touched: slices.Clone(update.Removed), removed: update.Removed}
+	begin := event{touched: slices.Clone(update.Removed)}
+	end := event{ended: true, seen: update.Seen, removed: update.Removed}
 	for i := range update.Changed {
-		end.touched = append(end.touched, update.Changed[i].Key)
+		sp := &update.Changed[i]
+		end.touched = append(end.touched, sp.Key)
+		if o.frontends.differs(sp) {
+			begin.touched = append(begin.touched, sp.Key)
+		}
 	}
-	o.queue(event{touched: end.touched})
+	o.queue(begin)
 	report, err := o.Syncer.Sync(ctx, update)
 	if err != nil {
 		return report, err
