@@ -46,7 +46,10 @@ func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]s
 		ended:  make(chan error, 1),
 	}
 	kernel.Syncer = p.kernel
-	p.agent = newAgent(cfg, src, kernel, demoSocket, logger)
+	if p.agent, err = newAgent(cfg, src, kernel, demoSocket, logger); err != nil {
+		kernel.close()
+		return nil, err
+	}
 	ctx, p.stop = context.WithCancel(ctx)
 	go func() {
 		err := p.agent.run(ctx)
