@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/veridict/veridict/compare/testbed"
@@ -83,7 +84,11 @@ table ip sink {
 // has to be there.
 func (tr *traffic) burst(t testing.TB, count int, vips ...netip.AddrPort) {
 	t.Helper()
-	must(t, "send datagrams", tr.pod.Do(func() error {
+	must(t, "send datagrams", tr.send(count, vips...))
+}
+
+func (tr *traffic) send(count int, vips ...netip.AddrPort) error {
+	return tr.pod.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return err
@@ -100,7 +105,27 @@ func (tr *traffic) burst(t testing.TB, count int, vips ...netip.AddrPort) {
 			}
 		}
 		return nil
-	}))
+	})
+}
+
+// during sends datagrams without pause while something is done.
+func (tr *traffic) during(t testing.TB, vip netip.AddrPort, do func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var group errgroup.Group
+	group.Go(func() error {
+		for ctx.Err() == nil {
+			if err := tr.send(100, vip); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	defer func() {
+		stop()
+		must(t, "send datagrams", group.Wait())
+	}()
+	do()
 }
 
 // source returns the n-th source of datagrams.
