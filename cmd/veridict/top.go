@@ -192,11 +192,12 @@ func (o *topOptions) watch(ctx context.Context, s *screen, model *topModel, keys
 	question func(),
 ) error {
 	resized := make(chan os.Signal, 1)
+	// The first size is a change, too.
+	resized <- syscall.SIGWINCH
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
 	ticker := time.NewTicker(o.delay)
 	defer ticker.Stop()
-	resized <- syscall.SIGWINCH
 	for asking, updates := false, 0; ; {
 		select {
 		case <-ctx.Done():
