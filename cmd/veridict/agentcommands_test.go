@@ -63,7 +63,7 @@ func TestAgentCommands(t *testing.T) {
 				}
 				compareGolden(t, tc.golden+".txt", stdout)
 				if !strings.Contains(tc.line, "-o wide") && !strings.Contains(tc.line, "-o json") && !strings.Contains(tc.line, "-o yaml") {
-					checkWidth(t, stdout, columns)
+					checkWidth(t, stdout)
 				}
 			})
 		})
@@ -111,6 +111,14 @@ func TestAgentCommandErrors(t *testing.T) {
 				t.Errorf("exit code %d, stderr %q, stdout %q; want %d, %q and nothing", code, stderr, stdout, tc.code, want)
 			}
 		})
+	}
+}
+
+func TestAgentCommandHelp(t *testing.T) {
+	for _, command := range []string{"status", "services", "buckets", "latency", "top"} {
+		_, stdout, _ := run(t.Context(), "help", command)
+		text, _, _ := strings.Cut(stdout, "\nUsage:")
+		checkWidth(t, text)
 	}
 }
 

@@ -24,14 +24,14 @@ func newBucketsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "buckets SERVICE",
 		Short: "Show how connections to a Service spread over its endpoints",
-		Long: `Show how connections to a Service spread over its endpoints: the share of buckets
-that each has, the share of draws that it got, and whether that is as even as it
-should be.
+		Long: `Show how connections to a Service spread over its endpoints: the share of
+buckets that each has, the share of draws that it got, and whether that is as
+even as it should be. An asterisk marks endpoints on this node.
 
-SERVICE is NAMESPACE/NAME, NAMESPACE/NAME:PORT, or NAME if only one namespace has it.
-Draws count from when the set of endpoints became what it is. The band is what chance
-does to a share: 95 of 100 even ones are inside. With session affinity, only the
-first connections of clients are draws.`,
+SERVICE is NAMESPACE/NAME, NAMESPACE/NAME:PORT, or NAME if only one namespace
+has it. Draws count from when the set of endpoints became what it is. The band
+is what chance does to a share: 95 of 100 even ones are inside. With session
+affinity, only the first connections of clients are draws.`,
 	}
 	o := addAgentFlags(cmd)
 	cmd.Args = func(_ *cobra.Command, args []string) error {

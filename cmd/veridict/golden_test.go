@@ -37,13 +37,13 @@ func compareGolden(t *testing.T, name, got string) {
 	}
 }
 
-// checkWidth complains about lines that are wider than so many characters.
-func checkWidth(t *testing.T, text string, width int) {
+// checkWidth complains about lines that are wider than tables should be.
+func checkWidth(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		if n := utf8.RuneCountInString(line); n > width {
-			t.Errorf("%d characters, want at most %d: %s", n, width, line)
+		if n := utf8.RuneCountInString(line); n > columns {
+			t.Errorf("%d characters, want at most %d: %s", n, columns, line)
 		}
 		if strings.TrimRight(line, " ") != line {
 			t.Errorf("blanks at the end: %q", line)

@@ -17,9 +17,9 @@ func newLatencyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "latency",
 		Short: "Show how long the kernel takes to translate first packets",
-		Long: `Show how long the kernel takes to translate first packets: all NAT rules of the node
-between the two probes, whoever made them. Missed are those that were not translated,
-foreign those that something else translated.
+		Long: `Show how long the kernel takes to translate first packets: all NAT rules of the
+node between the two probes, whoever made them. Missed are those that were not
+translated, foreign those that something else translated.
 
 Quantiles are estimates from buckets a factor of two wide.`,
 		Args: noArguments,

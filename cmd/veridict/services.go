@@ -24,15 +24,16 @@ func newServicesCommand() *cobra.Command {
 		Long: `List Services with how often they were selected and how evenly, since the probes
 were attached. Each port and IP family of a Service is one line.
 
-The verdict is even or uneven; too few, if so few draws say nothing; or untested:
-one endpoint, or source-hash. veridict buckets shows what it is made of.`,
+The verdict is even or uneven; too few, if so few draws say nothing; or
+untested: one endpoint, or source-hash. veridict buckets shows what it is made
+of.`,
 		Args: noArguments,
 	}
 	o := addAgentFlags(cmd)
 	var q api.Query
 	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only Services of the `namespace`")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.socket))
-	cmd.Flags().StringVar(&q.Sort, "sort", api.ByName, "order: name, selections or evidence (the least even first)")
+	cmd.Flags().StringVar(&q.Sort, "sort", api.ByName, "`order`: name, selections or evidence (the least even first)")
 	completeValues(cmd, "sort", api.ByName, api.BySelections, api.ByEvidence)
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "at most so many `lines`, 0 for all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -26,8 +26,8 @@ func newStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Say how the agent of this node is",
 		Long: `Say how the agent of this node is: what is programmed, what observes the kernel,
-and what is wrong. The exit status is 0 if all is well, and 1 if there are alarms,
-changes that do not get through, or no agent.`,
+and what is wrong. The exit status is 0 if all is well, and 1 if there are
+alarms, changes that do not get through, or no agent.`,
 		Args: noArguments,
 	}
 	o := addAgentFlags(cmd)

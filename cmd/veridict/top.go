@@ -39,18 +39,18 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [SERVICE]",
 		Short: "Watch how often Services are selected, and how evenly",
-		Long: `Watch how often Services are selected, and how evenly. Rates and first packets are
-of the time since the update before; evidence is as in veridict services.
+		Long: `Watch how often Services are selected, and how evenly. Rates and first packets
+are of the time since the update before; evidence is that of veridict services.
 
 SERVICE is a part of the names of those to show. Keys:
 
-  s u n      sort by selections per second, by evidence against evenness, by name
+  s u n      sort by selections per second, evidence against evenness, or name
   /          change the filter; Enter keeps it, Esc clears it
   arrows     scroll, also PgUp, PgDn, Home and End
   q          end, also Ctrl-C
 
-Where the output is no terminal, or with --batch, updates are plain text; the first
-comes after one delay, so that it has rates, too.`,
+Where the output is no terminal, or with --batch, updates are plain text; the
+first comes after one delay, so that it has rates, too.`,
 	}
 	var o topOptions
 	addSocketFlag(cmd, &o.socket)

@@ -36,7 +36,7 @@ func TestTopBatch(t *testing.T) {
 		if took, want := time.Since(begin), 3*o.delay; took != want {
 			t.Errorf("took %s, want %s", took, want)
 		}
-		checkWidth(t, out.String(), columns)
+		checkWidth(t, out.String())
 		// The clock is that of the place where the test runs.
 		text := regexp.MustCompile(`\d\d:\d\d:\d\d`).ReplaceAllString(out.String(), "hh:mm:ss")
 		compareGolden(t, "top/batch.txt", text)
@@ -86,7 +86,7 @@ func TestTopIntoAPipe(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
-	checkWidth(t, stdout, columns)
+	checkWidth(t, stdout)
 	updates := strings.Split(stdout, "\n\n")
 	if len(updates) != 2 {
 		t.Fatalf("%d updates, want 2:\n%s", len(updates), stdout)
