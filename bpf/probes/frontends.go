@@ -20,7 +20,7 @@ func (p *Probes) SetFrontends(changed map[Frontend]Affinity, removed []Frontend)
 		if len(keys) == 0 {
 			return nil
 		}
-		if _, err := p.objects.Frontends.BatchUpdate(keys, values, nil); err != nil {
+		if _, err := p.maps.Frontends.BatchUpdate(keys, values, nil); err != nil {
 			return fmt.Errorf("write map %s: %w", probesMapFrontends, err)
 		}
 		keys, values = keys[:0], values[:0]
@@ -50,7 +50,7 @@ func (p *Probes) SetFrontends(changed map[Frontend]Affinity, removed []Frontend)
 		gone = slices.Concat(gone, left)
 	}
 	for i := range gone {
-		if err := p.objects.Frontends.Delete(&gone[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := p.maps.Frontends.Delete(&gone[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("remove from map %s: %w", probesMapFrontends, err)
 		}
 	}
@@ -65,7 +65,7 @@ func (p *Probes) leftFrontends(wanted map[Frontend]Affinity) ([]probesFrontendKe
 		keep[frontendKey(f)] = struct{}{}
 	}
 	var left []probesFrontendKey
-	err := eachEntry(p.objects.Frontends, func(key *probesFrontendKey, _ *probesFrontend) {
+	err := eachEntry(p.maps.Frontends, func(key *probesFrontendKey, _ *probesFrontend) {
 		if _, ok := keep[*key]; !ok {
 			left = append(left, *key)
 		}

@@ -23,9 +23,18 @@ struct sk_buff {
 	unsigned char *head;
 };
 
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
 struct nf_hook_state {
 	__u8 hook;
 	__u8 pf;
+	struct net *net;
 };
 
 struct bpf_nf_ctx {
@@ -89,7 +98,5 @@ struct tcphdr {
 #define NFPROTO_IPV4 2
 
 #define NF_ACCEPT 1
-
-extern void *bpf_rdonly_cast(void *obj, __u32 btf_id) __ksym;
 
 #endif

@@ -9,10 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 // Options are what the probes are made with.
@@ -22,7 +20,11 @@ type Options struct {
 	PinPath string
 	// MaxSelections bounds the counters of each family. 262,144 if 0.
 	MaxSelections uint32
-	// Priorities are where programs may be attached. Those next to -100 if empty.
+	// Mode is how the programs are attached. If it is empty Netfilter where the kernel
+	// can, else Fentry.
+	Mode Mode
+	// Priorities are where netfilter programs may be attached. Those next to -100 if
+	// empty.
 	Priorities Priorities
 	// Logger is discarded if nil.
 	Logger *slog.Logger
@@ -36,9 +38,18 @@ type Priorities struct {
 
 // Probes are attached programs and their maps.
 type Probes struct {
-	o       Options
-	objects probesObjects
-	links   []attached
+	o      Options
+	mode   Mode
+	reason string
+	maps   probesMaps
+	// netfilter or tracing are loaded, as the mode says.
+	netfilter probesPrograms
+	tracing   fentryPrograms
+	links     []attached
+	// placements are those of netfilter programs.
+	placements []placement
+	// generation is that of the programs, 0 before they count.
+	generation uint32
 	// listed says that the frontends in the kernel are those of SetFrontends, and
 	// not those of a process before this one.
 	listed bool
@@ -55,7 +66,8 @@ func Open(o Options) (*Probes, error) {
 	if len(o.Priorities.Before) == 0 || len(o.Priorities.After) == 0 {
 		o.Priorities = defaultPriorities()
 	}
-	if err := supported(); err != nil {
+	mode, reason, err := choose(o.Mode)
+	if err != nil {
 		return nil, err
 	}
 	if o.PinPath != "" {
@@ -63,7 +75,7 @@ func Open(o Options) (*Probes, error) {
 			return nil, err
 		}
 	}
-	p := &Probes{o: o}
+	p := &Probes{o: o, mode: mode, reason: reason}
 	before, err := p.load()
 	if err != nil {
 		return nil, fmt.Errorf("load BPF probes: %w", explain(err))
@@ -89,7 +101,7 @@ type predecessor struct {
 
 // load makes the maps and loads the programs.
 func (p *Probes) load() (predecessor, error) {
-	spec, err := loadProbes()
+	spec, err := p.spec()
 	if err != nil {
 		return predecessor{}, err
 	}
@@ -105,7 +117,7 @@ func (p *Probes) load() (predecessor, error) {
 		return predecessor{}, fmt.Errorf("set generation: %w", err)
 	}
 	if p.o.PinPath == "" {
-		return before, spec.LoadAndAssign(&p.objects, nil)
+		return before, p.assign(spec, nil)
 	}
 	for name, m := range spec.Maps {
 		// Constants are no business of anybody else.
@@ -114,7 +126,7 @@ func (p *Probes) load() (predecessor, error) {
 		}
 	}
 	options := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: p.o.PinPath}}
-	err = spec.LoadAndAssign(&p.objects, options)
+	err = p.assign(spec, options)
 	if !errors.Is(err, ebpf.ErrMapIncompatible) {
 		if before.control != nil {
 			_ = before.control.Close()
@@ -126,7 +138,40 @@ func (p *Probes) load() (predecessor, error) {
 	if err := removeMaps(p.o.PinPath); err != nil {
 		return before, err
 	}
-	return before, spec.LoadAndAssign(&p.objects, options)
+	return before, p.assign(spec, options)
+}
+
+// spec returns the programs of the mode. Both modes have the same maps.
+func (p *Probes) spec() (*ebpf.CollectionSpec, error) {
+	if p.mode == Netfilter {
+		return loadProbes()
+	}
+	spec, err := loadFentry()
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := ownNamespace()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[fentryVarNetns].Set(namespace); err != nil {
+		return nil, fmt.Errorf("set network namespace: %w", err)
+	}
+	return spec, nil
+}
+
+// assign loads maps and programs.
+func (p *Probes) assign(spec *ebpf.CollectionSpec, options *ebpf.CollectionOptions) error {
+	if p.mode == Netfilter {
+		return spec.LoadAndAssign(&struct {
+			*probesPrograms
+			*probesMaps
+		}{&p.netfilter, &p.maps}, options)
+	}
+	return spec.LoadAndAssign(&struct {
+		*fentryPrograms
+		*probesMaps
+	}{&p.tracing, &p.maps}, options)
 }
 
 // addHistograms adds those that a process before has not. The programs add none: a
@@ -140,7 +185,7 @@ func (p *Probes) addHistograms() error {
 	for _, at := range places() {
 		for _, outcome := range []Outcome{Translated, Missed, Foreign} {
 			key := probesLatencyKey{Family: at.family, Hook: uint8(at.hook), Outcome: uint8(outcome)}
-			err := p.objects.Latency.Update(&key, empty, ebpf.UpdateNoExist)
+			err := p.maps.Latency.Update(&key, empty, ebpf.UpdateNoExist)
 			if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 				return fmt.Errorf("write map %s: %w", probesMapLatency, err)
 			}
@@ -181,7 +226,9 @@ func (p *Probes) takeOver(before predecessor) error {
 		return err
 	}
 	// A packet that came to a hook before ours was there meets the old programs only.
-	waitForPackets()
+	if err := waitForPackets(); err != nil {
+		return err
+	}
 	if before.control != nil {
 		// The two share no map: a connection of this moment may not be counted.
 		if err := activate(before.control, 0); err != nil {
@@ -189,11 +236,14 @@ func (p *Probes) takeOver(before predecessor) error {
 		}
 		_ = before.control.Close()
 	}
-	if err := activate(p.objects.Control, generation); err != nil {
+	if err := activate(p.maps.Control, generation); err != nil {
 		return err
 	}
+	p.generation = generation
 	// Packets that an old program has stamped are counted by an old one.
-	waitForPackets()
+	if err := waitForPackets(); err != nil {
+		return err
+	}
 	for _, path := range old {
 		if err := removeLink(path); err != nil {
 			p.o.Logger.Warn("cannot detach a BPF probe of before", "pin", path, "err", err)
@@ -209,8 +259,8 @@ func (p *Probes) clearStamps() error {
 	if err != nil {
 		return fmt.Errorf("count processors: %w", err)
 	}
-	for hook := range p.objects.Stamps.MaxEntries() {
-		if err := p.objects.Stamps.Put(hook, make([]probesStamp, cpus)); err != nil {
+	for hook := range p.maps.Stamps.MaxEntries() {
+		if err := p.maps.Stamps.Put(hook, make([]probesStamp, cpus)); err != nil {
 			return fmt.Errorf("write map %s: %w", probesMapStamps, err)
 		}
 	}
@@ -225,31 +275,19 @@ func activate(control *ebpf.Map, generation uint32) error {
 	return nil
 }
 
-// waitForPackets returns when all packets that are in a netfilter hook now have left
-// it. Hooks are called under RCU, and MEMBARRIER_CMD_GLOBAL waits for its readers
-// (kernel/sched/membarrier.c).
-func waitForPackets() {
-	const membarrierGlobal = 1
-	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
-	if errno != 0 {
-		// Not built in, or refused with nohz_full. A packet takes microseconds.
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
 // Close lets go of the maps and links. Pinned ones go on counting.
 func (p *Probes) Close() error {
 	var errs []error
 	for _, a := range p.links {
 		errs = append(errs, a.link.Close())
 	}
-	return errors.Join(append(errs, p.objects.Close())...)
+	return errors.Join(append(errs, p.netfilter.Close(), p.tracing.Close(), p.maps.Close())...)
 }
 
 // Detach ends the counting, also of pinned programs, and removes their pins. The
 // counters stay pinned if they are.
 func (p *Probes) Detach() error {
-	var errs []error
+	errs := []error{p.retire()}
 	for _, a := range p.links {
 		if a.pin != "" {
 			errs = append(errs, a.link.Unpin())
@@ -258,11 +296,27 @@ func (p *Probes) Detach() error {
 	return errors.Join(append(errs, p.Close())...)
 }
 
-// Status says where the programs are.
+// retire has the programs count no longer, unless others have taken over: the kernel
+// keeps them for a moment after their pins have gone.
+func (p *Probes) retire() error {
+	if p.generation == 0 {
+		return nil
+	}
+	var block probesControlBlock
+	if err := p.maps.Control.Lookup(uint32(0), &block); err != nil {
+		return fmt.Errorf("read map %s: %w", probesMapControl, err)
+	}
+	if block.Generation != p.generation {
+		return nil
+	}
+	return activate(p.maps.Control, p.generation+1)
+}
+
+// Status says how and where the programs are attached.
 func (p *Probes) Status() Status {
-	s := Status{PinPath: p.o.PinPath, Capacity: int(p.objects.Selections4.MaxEntries())}
-	for i := 0; i+1 < len(p.links); i += 2 {
-		before, after := p.links[i], p.links[i+1]
+	s := Status{Mode: p.mode, Reason: p.reason, PinPath: p.o.PinPath, Capacity: int(p.maps.Selections4.MaxEntries())}
+	for i := 0; i+1 < len(p.placements); i += 2 {
+		before, after := p.placements[i], p.placements[i+1]
 		s.Hooks = append(s.Hooks, HookStatus{
 			Family: before.family, Hook: before.hook, Before: before.priority, After: after.priority,
 		})

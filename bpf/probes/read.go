@@ -23,7 +23,7 @@ func (p *Probes) Selections() ([]Selection, error) {
 		return nil, err
 	}
 	var all []Selection
-	err = eachEntry(p.objects.Selections4, func(k *probesSelection4Key, v *probesSelection) {
+	err = eachEntry(p.maps.Selections4, func(k *probesSelection4Key, v *probesSelection) {
 		all = append(all, clock.selection(Key{
 			VIP: netip.AddrPortFrom(netip.AddrFrom4(k.Vip), k.Port), Protocol: uint8(k.Protocol),
 			Endpoint: netip.AddrPortFrom(netip.AddrFrom4(k.Endpoint), k.EndpointPort),
@@ -32,7 +32,7 @@ func (p *Probes) Selections() ([]Selection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read map %s: %w", probesMapSelections4, err)
 	}
-	err = eachEntry(p.objects.Selections6, func(k *probesSelection6Key, v *probesSelection) {
+	err = eachEntry(p.maps.Selections6, func(k *probesSelection6Key, v *probesSelection) {
 		all = append(all, clock.selection(Key{
 			VIP: netip.AddrPortFrom(netip.AddrFrom16(k.Vip), k.Port), Protocol: uint8(k.Protocol),
 			Endpoint: netip.AddrPortFrom(netip.AddrFrom16(k.Endpoint), k.EndpointPort),
@@ -91,7 +91,7 @@ func (p *Probes) Latencies() ([]Latency, error) {
 	var all []Latency
 	var key probesLatencyKey
 	var perCPU []probesHistogram
-	entries := p.objects.Latency.Iterate()
+	entries := p.maps.Latency.Iterate()
 	for entries.Next(&key, &perCPU) {
 		l := Latency{Family: key.Family, Hook: Hook(key.Hook), Outcome: Outcome(key.Outcome)}
 		for _, h := range perCPU {
@@ -111,7 +111,7 @@ func (p *Probes) Latencies() ([]Latency, error) {
 // Losses returns what was not counted.
 func (p *Probes) Losses() (Losses, error) {
 	var l probesLossCounts
-	if err := p.objects.Losses.Lookup(uint32(0), &l); err != nil {
+	if err := p.maps.Losses.Lookup(uint32(0), &l); err != nil {
 		return Losses{}, fmt.Errorf("read map %s: %w", probesMapLosses, err)
 	}
 	return Losses{Full: l.Full, Unmatched: l.Unmatched, Retransmitted: l.Retransmitted}, nil
@@ -123,12 +123,12 @@ func (p *Probes) Forget(keys []Key) error {
 	for _, key := range keys {
 		var err error
 		if key.VIP.Addr().Is4() {
-			err = p.objects.Selections4.Delete(&probesSelection4Key{
+			err = p.maps.Selections4.Delete(&probesSelection4Key{
 				Vip: key.VIP.Addr().As4(), Port: key.VIP.Port(), Protocol: uint16(key.Protocol),
 				Endpoint: key.Endpoint.Addr().As4(), EndpointPort: key.Endpoint.Port(),
 			})
 		} else {
-			err = p.objects.Selections6.Delete(&probesSelection6Key{
+			err = p.maps.Selections6.Delete(&probesSelection6Key{
 				Vip: key.VIP.Addr().As16(), Port: key.VIP.Port(), Protocol: uint16(key.Protocol),
 				Endpoint: key.Endpoint.Addr().As16(), EndpointPort: key.Endpoint.Port(),
 			})

@@ -31,52 +31,82 @@ func (u *Unsupported) Error() string {
 
 func (u *Unsupported) Unwrap() error { return u.Err }
 
-// supported returns an *Unsupported where it is known beforehand that the probes
-// cannot be loaded.
-func supported() error {
+// choose returns how the probes can be attached, the wanted way if there is one, and
+// what speaks against Netfilter. The error is an *Unsupported where it is known
+// beforehand that they cannot be loaded.
+func choose(wanted Mode) (Mode, string, error) {
 	missing, err := missingCapabilities()
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	if len(missing) > 0 {
-		return &Unsupported{Reason: "this process lacks " + strings.Join(missing, ", ")}
+		return "", "", &Unsupported{Reason: "this process lacks " + strings.Join(missing, ", ")}
 	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		return &Unsupported{Reason: "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", Err: err}
+		return "", "", &Unsupported{Reason: "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", Err: err}
 	}
-	err = features.HaveProgramType(ebpf.Netfilter)
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return &Unsupported{Reason: "the kernel has no BPF netfilter programs (Linux 6.4, CONFIG_NETFILTER_BPF_LINK)"}
+	reason := "asked for"
+	if wanted != Fentry {
+		err := features.HaveProgramType(ebpf.Netfilter)
+		if err == nil {
+			return Netfilter, "", nil
+		}
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return "", "", fmt.Errorf("ask for BPF netfilter programs: %w", explain(err))
+		}
+		reason = "the kernel has no BPF netfilter programs (Linux 6.4, CONFIG_NETFILTER_BPF_LINK)"
 	}
-	if err != nil {
-		return fmt.Errorf("ask for BPF netfilter programs: %w", explain(err))
+	if wanted == Netfilter {
+		return "", "", &Unsupported{Reason: reason}
 	}
-	return nil
+	err = traceable()
+	if unsupported, ok := errors.AsType[*Unsupported](err); ok && wanted == "" {
+		unsupported.Reason = reason + ", and " + unsupported.Reason
+	}
+	return Fentry, reason, err
 }
 
-// missingCapabilities returns the names of those that the probes need and the
-// process does not have.
-func missingCapabilities() ([]string, error) {
+// capabilities are those of a thread that are in effect.
+type capabilities [2]unix.CapUserData
+
+func effectiveCapabilities() (capabilities, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return nil, fmt.Errorf("read capabilities: %w", err)
+	var c capabilities
+	if err := unix.Capget(&header, &c[0]); err != nil {
+		return c, fmt.Errorf("read capabilities: %w", err)
 	}
-	has := func(capability uint) bool { return data[capability/32].Effective&(1<<(capability%32)) != 0 }
+	return c, nil
+}
+
+func (c *capabilities) has(capability uint) bool {
+	return c[capability/32].Effective&(1<<(capability%32)) != 0
+}
+
+// missingCapabilities returns the names of those that the probes need in any mode and
+// the process does not have.
+func missingCapabilities() ([]string, error) {
+	c, err := effectiveCapabilities()
+	if err != nil {
+		return nil, err
+	}
 	// CAP_SYS_ADMIN stands for the two that Linux 5.8 has split off.
-	admin := has(unix.CAP_SYS_ADMIN)
+	admin := c.has(unix.CAP_SYS_ADMIN)
 	var missing []string
-	if !has(unix.CAP_NET_ADMIN) {
+	if !c.has(unix.CAP_NET_ADMIN) {
 		missing = append(missing, "CAP_NET_ADMIN")
 	}
-	if !has(unix.CAP_BPF) && !admin {
+	if !c.has(unix.CAP_BPF) && !admin {
 		missing = append(missing, "CAP_BPF")
 	}
-	if !has(unix.CAP_PERFMON) && !admin {
+	if !c.has(unix.CAP_PERFMON) && !admin {
 		missing = append(missing, "CAP_PERFMON")
 	}
 	return missing, nil
 }
+
+// errnoNotSupported is the kernel's ENOTSUPP, which is not meant for programs. It comes
+// where an architecture cannot attach tracing programs.
+const errnoNotSupported = unix.Errno(524)
 
 // explain turns a refusal into an *Unsupported.
 func explain(err error) error {
@@ -84,7 +114,7 @@ func explain(err error) error {
 	case errors.Is(err, unix.EPERM):
 		// The library guesses at memory limits, which is long past.
 		return &Unsupported{Reason: "the kernel does not permit it (lockdown, seccomp or a security module)", Err: unix.EPERM}
-	case errors.Is(err, ebpf.ErrNotSupported):
+	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, errnoNotSupported):
 		return &Unsupported{Reason: "the kernel lacks something that the probes need", Err: err}
 	}
 	return err

@@ -102,8 +102,26 @@ type Affinity struct {
 	Seconds uint32
 }
 
+// Mode is how the programs are attached.
+type Mode string
+
+// The modes.
+const (
+	// Netfilter: two BPF netfilter programs around each hook that translates
+	// destinations. They are called with every packet of the network namespace.
+	Netfilter Mode = "netfilter"
+	// Fentry: tracing programs at the start and the end of the function that
+	// translates, nf_nat_inet_fn, for kernels before Linux 6.4. They are called
+	// with every packet of all network namespaces and look at those of one.
+	Fentry Mode = "fentry"
+)
+
 // Status says where the programs are.
 type Status struct {
+	Mode Mode
+	// Reason is why the mode is not Netfilter, in words for an operator.
+	Reason string
+	// Hooks are where the programs of Netfilter are.
 	Hooks []HookStatus
 	// PinPath is empty if nothing is pinned.
 	PinPath string
@@ -111,7 +129,7 @@ type Status struct {
 	Capacity int
 }
 
-// HookStatus is one pair of programs.
+// HookStatus is one pair of netfilter programs.
 type HookStatus struct {
 	// Family is 4 or 6.
 	Family uint8

@@ -31,7 +31,11 @@ func openProbes(t testing.TB, o probes.Options, ports ...dataplane.ServicePort) 
 	if err != nil {
 		t.Fatal("open probes:", err)
 	}
-	t.Cleanup(func() { p.Detach() })
+	// A test may have closed or replaced them.
+	t.Cleanup(func() { _ = p.Detach() })
+	if o.Mode == "" {
+		equal(t, "mode", p.Status().Mode, probesMode(t))
+	}
 	frontends := make(map[probes.Frontend]probes.Affinity)
 	for i := range ports {
 		for _, vip := range ports[i].VIPs() {

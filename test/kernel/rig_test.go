@@ -224,21 +224,27 @@ func missed(t testing.TB) int {
 	return packets(t, "chain", "ip", "veridict", "missed") + packets(t, "chain", "ip6", "veridict", "missed")
 }
 
-// lookupsRaceCommits says whether lookups of this kernel may miss an element that
-// a commit is just replacing, as those of kernels before 6.17 may. Of those that
-// tests run on, Debian's 6.12 has the mending change, too.
-func lookupsRaceCommits(t testing.TB) bool {
+// olderThan says whether this kernel is older than the given release.
+func olderThan(t testing.TB, major, minor int) bool {
 	t.Helper()
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		t.Fatal(err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+	var is struct{ major, minor int }
+	if _, err := fmt.Sscanf(release, "%d.%d", &is.major, &is.minor); err != nil {
 		t.Fatalf("kernel release %q: %v", release, err)
 	}
-	return major < 6 || major == 6 && minor < 12
+	return is.major < major || is.major == major && is.minor < minor
+}
+
+// lookupsRaceCommits says whether lookups of this kernel may miss an element that
+// a commit is just replacing, as those of kernels before 6.17 may. Of those that
+// tests run on, Debian's 6.12 has the mending change, too.
+func lookupsRaceCommits(t testing.TB) bool {
+	t.Helper()
+	return olderThan(t, 6, 12)
 }
 
 // excusable returns how many of n lookups in an endpoints map may miss their row

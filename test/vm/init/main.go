@@ -44,9 +44,10 @@ func run() (int, error) {
 		return notRun, err
 	}
 	// All other modules are loaded by the kernel when something asks for them.
-	// The tests set sysctls that only conntrack brings.
-	if out, err := exec.Command("modprobe", "nf_conntrack").CombinedOutput(); err != nil {
-		return notRun, fmt.Errorf("load nf_conntrack: %w: %s", err, out)
+	// The tests set sysctls that only conntrack brings, and trace a function of NAT
+	// before anything else needs it.
+	if out, err := exec.Command("modprobe", "-a", "nf_conntrack", "nf_nat").CombinedOutput(); err != nil {
+		return notRun, fmt.Errorf("load modules: %w: %s", err, out)
 	}
 	output, err := openRaw(outputPort)
 	if err != nil {
