@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 
 # What bpf2go compiles with. Another compiler makes other bytes, hence the version.
 export BPF2GO_CC=${CLANG:-clang-14} BPF2GO_STRIP=${LLVM_STRIP:-llvm-strip-14}
-export BPF2GO_CFLAGS="-O2 -g -Wall -Werror -idirafter /usr/include/$(uname -m)-linux-gnu"
+machine=$(uname -m)
+export BPF2GO_CFLAGS="-O2 -g -Wall -Werror -idirafter /usr/include/$machine-linux-gnu"
 
 go generate ./...
 

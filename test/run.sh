@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 # The packages whose tests need root; they make network namespaces of their
 # own. The tests of all other packages need no privilege.
-root_packages=(./compare/demo/... ./compare/testbed/... ./test/kernel/...)
+root_packages=(./compare/demo/... ./compare/testbed/... ./test/agent/... ./test/kernel/...)
 flowcheck=../shared/flowcheck
 
 results=$(mktemp -d)

@@ -61,6 +61,7 @@ type table struct {
 	w    *tabwriter.Writer
 }
 
+// newTable prints nothing before flush.
 func newTable(w io.Writer, header ...string) *table {
 	text := new(bytes.Buffer)
 	t := &table{out: w, text: text, w: tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)}
@@ -99,18 +100,24 @@ func ago(now, then time.Time) string {
 
 // seconds prints a duration with three digits.
 func seconds(s float64) string {
-	switch {
-	case s == 0:
+	if s == 0 {
 		return "0"
-	case s < 1e-6:
-		return fmt.Sprintf("%.0f ns", s*1e9)
-	case s < 1e-3:
-		return fmt.Sprintf("%.3g µs", s*1e6)
-	case s < 1:
-		return fmt.Sprintf("%.3g ms", s*1e3)
-	default:
-		return fmt.Sprintf("%.3g s", s)
 	}
+	if s < 999.5e-9 {
+		return fmt.Sprintf("%.0f ns", s*1e9)
+	}
+	units := []string{"µs", "ms", "s"}
+	unit := 0
+	s *= 1e6
+	// 999.5 would be printed as 1e+03.
+	for s >= 999.5 && unit < len(units)-1 {
+		s /= 1000
+		unit++
+	}
+	if s >= 999.5 {
+		return fmt.Sprintf("%.0f s", s)
+	}
+	return fmt.Sprintf("%.3g %s", s, units[unit])
 }
 
 // bar draws a share of a width, to an eighth of a character where the terminal can.

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -21,14 +24,14 @@ func newBucketsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "buckets SERVICE",
 		Short: "Show how connections to a Service spread over its endpoints",
-		Long: `Show how connections to a Service spread over its endpoints: the share of buckets
-that each has, the share of draws that it got, and whether that is as even as it
-should be.
+		Long: `Show how connections to a Service spread over its endpoints: the share of
+buckets that each has, the share of draws that it got, and whether that is as
+even as it should be. An asterisk marks endpoints on this node.
 
-SERVICE is NAMESPACE/NAME, NAMESPACE/NAME:PORT, or NAME if only one namespace has it.
-Draws count from when the set of endpoints became what it is. The band is what chance
-does to a share: 95 of 100 even ones are inside. With session affinity, only the
-first connections of clients are draws.`,
+SERVICE is NAMESPACE/NAME, NAMESPACE/NAME:PORT, or NAME if only one namespace
+has it. Draws count from when the set of endpoints became what it is. The band
+is what chance does to a share: 95 of 100 even ones are inside. With session
+affinity, only the first connections of clients are draws.`,
 	}
 	o := addAgentFlags(cmd)
 	cmd.Args = func(_ *cobra.Command, args []string) error {
@@ -51,7 +54,7 @@ first connections of clients are draws.`,
 				if i > 0 {
 					fmt.Fprintln(w)
 				}
-				writeBuckets(w, &list.Items[i], now, unicodeOutput())
+				writeBuckets(w, &list.Items[i], bucketsView{now: now, wide: o.wide(), unicode: unicodeOutput()})
 			}
 		})
 	}
@@ -75,17 +78,30 @@ func findService(ctx context.Context, client *api.Client, text string) (*api.Ser
 	}
 	kept := list.Items[:0]
 	var ports []string
-	for i := range list.Items {
-		if list.Items[i].Port == port {
-			kept = append(kept, list.Items[i])
+	for _, item := range list.Items {
+		if item.Port == port {
+			kept = append(kept, item)
 		}
-		ports = append(ports, list.Items[i].Port)
+		ports = append(ports, item.Port)
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("Service %s/%s has no port %q, but %q", namespace, plain, port, ports) //nolint:staticcheck // a name
+		return nil, noPort(namespace+"/"+plain, port, ports)
 	}
 	list.Items, list.Total = kept, len(kept)
 	return list, nil
+}
+
+// noPort says which ports there are, each IP family and protocol having them again.
+func noPort(service, port string, ports []string) error {
+	slices.Sort(ports)
+	ports = slices.Compact(ports)
+	if len(ports) == 1 && ports[0] == "" {
+		return fmt.Errorf("Service %s has only a port without a name", service) //nolint:staticcheck // a name
+	}
+	for i := range ports {
+		ports[i] = strconv.Quote(ports[i])
+	}
+	return fmt.Errorf("Service %s has no port %q, but %s", service, port, strings.Join(ports, ", ")) //nolint:staticcheck // a name
 }
 
 // onlyNamespace returns where a Service is, if that is one place.
@@ -110,49 +126,121 @@ func onlyNamespace(ctx context.Context, client *api.Client, name string) (string
 	}
 }
 
-// barWidth is that of a share in the table.
-const barWidth = 16
+// bucketsView is how buckets are shown.
+type bucketsView struct {
+	now           time.Time
+	wide, unicode bool
+}
 
-func writeBuckets(w io.Writer, s *api.Service, now time.Time, unicode bool) {
-	fmt.Fprintf(w, "%s (%s)  %s\n", s.ID(), protocolOf(s), strings.Join(s.VIPs, " "))
-	fmt.Fprintf(w, "%d selections", s.Selections)
+func writeBuckets(w io.Writer, s *api.Service, v bucketsView) {
+	title, vips := fmt.Sprintf("%s (%s)", s.ID(), protocolOf(s)), strings.Join(s.VIPs, " ")
+	if v.wide || len(title)+2+len(vips) <= columns {
+		fmt.Fprintln(w, strings.TrimRight(title+"  "+vips, " "))
+	} else {
+		fmt.Fprintln(w, title)
+		for _, line := range wrap(vips, columns-2) {
+			fmt.Fprintln(w, "  "+line)
+		}
+	}
+	counts := fmt.Sprintf("%d selections", s.Selections)
 	if s.AffinitySeconds > 0 {
-		fmt.Fprintf(w, ", %d of them by session affinity", s.Pinned)
+		counts += fmt.Sprintf(", %d of them by session affinity", s.Pinned)
 	}
 	if s.Missed > 0 {
-		fmt.Fprintf(w, "; %d connections were not translated", s.Missed)
+		counts += fmt.Sprintf("; %d connections were not translated", s.Missed)
 	}
-	fmt.Fprintln(w)
+	for _, line := range wrap(counts, columns) {
+		fmt.Fprintln(w, line)
+	}
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		fmt.Fprintln(w)
 		if len(s.Pools) > 1 {
 			fmt.Fprintln(w, map[bool]string{false: "all endpoints", true: "traffic policy Local"}[p.Local])
 		}
-		writePool(w, p, now, unicode)
+		if len(p.Endpoints) > 0 {
+			v.endpoints(w, p)
+		}
+		for _, line := range wrap(sentence(&p.Verdict), columns) {
+			fmt.Fprintln(w, line)
+		}
 	}
 }
 
-func writePool(w io.Writer, p *api.Pool, now time.Time, unicode bool) {
+// The width of the longest bar, and of the shortest that is worth its place.
+const (
+	barWidth    = 16
+	minBarWidth = 4
+)
+
+// endpoints writes a table of the endpoints of a pool. Bars have the room that is left.
+func (v *bucketsView) endpoints(w io.Writer, p *api.Pool) {
 	largest := 0.0
-	for i := range p.Endpoints {
-		largest = max(largest, p.Endpoints[i].Share, observed(p, i))
+	rows := make([][]string, len(p.Endpoints))
+	header := []string{"ENDPOINT", "BUCKETS", "EXPECTED", "BAND", "OBSERVED", "DRAWS", "LAST"}
+	if v.wide {
+		header = append(header, "TOTAL")
 	}
-	t := newTable(w, "ENDPOINT", "BUCKETS", "EXPECTED", "BAND", "OBSERVED", "", "DRAWS", "LAST")
 	for i := range p.Endpoints {
 		ep := &p.Endpoints[i]
+		largest = max(largest, ep.Share, observed(p, i))
 		address := ep.Address
 		if ep.Local {
 			address += " *"
 		}
-		t.row(address, fmt.Sprint(ep.Buckets), percent(ep.Share), band(ep.Share, p.Verdict.Draws),
-			percent(observed(p, i)), bar(observed(p, i)/max(largest, 1e-9), barWidth, unicode),
-			fmt.Sprint(ep.Drawn), ago(now, ep.Last))
+		seen := "-"
+		if p.Verdict.Draws > 0 {
+			seen = percent(observed(p, i))
+		}
+		rows[i] = []string{
+			address, fmt.Sprint(ep.Buckets), percent(ep.Share), band(ep.Share, p.Verdict.Draws),
+			seen, fmt.Sprint(ep.Drawn), ago(v.now, ep.Last),
+		}
+		if v.wide {
+			rows[i] = append(rows[i], fmt.Sprint(ep.Total))
+		}
+	}
+	bars := barWidth
+	if !v.wide {
+		bars = fitEndpoints(header, rows)
+	}
+	t := newTable(w, withBar(header, "", bars)...)
+	for i, row := range rows {
+		t.row(withBar(row, bar(observed(p, i)/max(largest, 1e-9), bars, v.unicode), bars)...)
 	}
 	t.flush()
-	for _, line := range wrap(sentence(&p.Verdict), columns) {
-		fmt.Fprintln(w, line)
+}
+
+// fitEndpoints shortens addresses until the table fits, and returns the room for bars, 0
+// if there is none.
+func fitEndpoints(header []string, rows [][]string) int {
+	room, longest := columns, 0
+	for column := range header {
+		width := len(header[column])
+		for _, row := range rows {
+			width = max(width, utf8.RuneCountInString(row[column]))
+		}
+		if column == 0 {
+			longest = width
+			continue
+		}
+		room -= width + 2
 	}
+	for _, row := range rows {
+		row[0] = shorten(row[0], room)
+	}
+	if bars := min(room-longest-2, barWidth); bars >= minBarWidth {
+		return bars
+	}
+	return 0
+}
+
+// withBar puts a bar behind the share that it shows, if bars have any width.
+func withBar(row []string, bar string, width int) []string {
+	if width == 0 {
+		return row
+	}
+	return slices.Insert(row, 5, bar)
 }
 
 // observed is the share of draws that an endpoint got.
@@ -175,7 +263,11 @@ func band(share float64, draws uint64) string {
 
 // sentence says what the verdict means.
 func sentence(e *api.Evenness) string {
-	numbers := fmt.Sprintf("%d draws, evidence %s, p %.3f", e.Draws, evidence(e.LogE), e.PValue)
+	p := fmt.Sprintf("p %.3f", e.PValue)
+	if e.PValue < 0.001 {
+		p = "p < 0.001"
+	}
+	numbers := fmt.Sprintf("%d draws, evidence %s, %s", e.Draws, evidence(e.LogE), p)
 	switch e.Verdict {
 	case observe.Untested:
 		return "not tested: " + e.Untested

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -40,10 +41,13 @@ func newDemoCommand(level *slog.LevelVar) *cobra.Command {
 		Short: "Show the proxy at work in network namespaces of its own, without a cluster",
 		Long: `Builds a node, clients and endpoints out of network namespaces, serves the small
 shop of deploy/examples there, opens thousands of real connections, also while a
-Service is scaled, and shows how they spread over the endpoints.
+Service is scaled, and shows how they spread over the endpoints. Clients, endpoints
+and the kernel's probes count the connections, each for itself.
 
 Needs root and nft. The network of the host is not touched, and all that the demo
-makes vanishes with it. The exit status is 1 if a connection failed.`,
+makes vanishes with it. While it runs, commands such as top and services answer with
+--socket ` + demoSocket + `. The exit status is 1 if a connection failed,
+or if those who counted do not agree.`,
 		Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			// What the proxy tells about each sync would tear the progress bar.
@@ -65,9 +69,11 @@ func runDemo(command *cobra.Command, flags demoFlags, logger *slog.Logger) error
 		return err
 	}
 	if !testbed.Isolated() {
+		// Nobody else's if something is in it.
+		defer func() { _ = os.Remove(filepath.Dir(demoSocket)) }()
 		return testbed.Isolate(command.Context())
 	}
-	if err := testbed.EnterIsolation(); err != nil {
+	if err := testbed.EnterIsolation(filepath.Dir(demoSocket)); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

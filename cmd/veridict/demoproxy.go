@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/veridict/veridict/compare/demo"
+	"github.com/veridict/veridict/control/api"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/control/source"
@@ -23,11 +26,14 @@ import (
 type demoProxy struct {
 	kernel *recordingSyncer
 	agent  *agent
-	stop   context.CancelFunc
-	ended  chan error
+	// watch is part of demo.Proxy.
+	watch string
+	stop  context.CancelFunc
+	ended chan error
 }
 
-// demoSocket is where commands such as veridict top find the demo's proxy.
+// demoSocket is where commands such as veridict top find the demo's proxy. Its
+// directory is the host's, so that they can be called in another terminal.
 const demoSocket = "/run/veridict/demo.sock"
 
 // startDemoProxy returns when the directory is programmed for the first time.
@@ -46,7 +52,10 @@ func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]s
 		ended:  make(chan error, 1),
 	}
 	kernel.Syncer = p.kernel
-	p.agent = newAgent(cfg, src, kernel, demoSocket, logger)
+	if p.agent, err = newAgent(cfg, src, kernel, demoSocket, logger); err != nil {
+		kernel.close()
+		return nil, err
+	}
 	ctx, p.stop = context.WithCancel(ctx)
 	go func() {
 		err := p.agent.run(ctx)
@@ -55,10 +64,38 @@ func startDemoProxy(ctx context.Context, logger *slog.Logger, flags map[string]s
 	}()
 	select {
 	case <-p.kernel.programmed:
+		if answersCommands(ctx, demoSocket) {
+			p.watch = fmt.Sprintf("%s top --socket %s", os.Args[0], demoSocket)
+		}
 		return p, nil
 	case err := <-p.ended:
 		p.stop()
 		return nil, errors.Join(err, ctx.Err())
+	}
+}
+
+// answersWithin is how long commands have to be answered after the first sync. The
+// socket is made meanwhile, so it takes milliseconds.
+const answersWithin = 2 * time.Second
+
+// answersCommands waits until this process answers on the socket. It does not if
+// another demo is running.
+func answersCommands(ctx context.Context, socket string) bool {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	client := api.NewClient(socket)
+	defer client.Close()
+	again := time.NewTicker(answersWithin / 100)
+	defer again.Stop()
+	for {
+		if status, err := client.Status(ctx); err == nil {
+			return status.Agent.PID == os.Getpid()
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
 
@@ -85,6 +122,9 @@ func (p *demoProxy) Counts(context.Context) (dataplane.Counts, error) { return p
 
 // Observed is part of demo.Proxy.
 func (p *demoProxy) Observed() *observe.Snapshot { return p.agent.observer.Refresh() }
+
+// Watch is part of demo.Proxy.
+func (p *demoProxy) Watch() string { return p.watch }
 
 // Close is part of demo.Proxy.
 func (p *demoProxy) Close() error {

@@ -10,15 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/veridict/veridict/control/api"
+	"github.com/veridict/veridict/control/observe"
 )
 
 func newLatencyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "latency",
 		Short: "Show how long the kernel takes to translate first packets",
-		Long: `Show how long the kernel takes to translate first packets: all NAT rules of the node
-between the two probes, whoever made them. Missed are those that were not translated,
-foreign those that something else translated.
+		Long: `Show how long the kernel takes to translate first packets: all NAT rules of the
+node between the two probes, whoever made them. Missed are those that were not
+translated, foreign those that something else translated.
 
 Quantiles are estimates from buckets a factor of two wide.`,
 		Args: noArguments,
@@ -44,21 +45,23 @@ func writeLatency(w io.Writer, list *api.LatencyList, wide, unicode bool) {
 			seconds(l.Mean), seconds(l.P50), seconds(l.P90), seconds(l.P99))
 	}
 	t.flush()
+	if len(list.Items) == 0 {
+		fmt.Fprintln(w, "nothing was timed: see the probes in veridict status")
+		return
+	}
 	if wide {
 		for i := range list.Items {
 			writeHistogram(w, &list.Items[i], unicode)
 		}
 		return
 	}
-	if len(list.Items) > 0 {
-		most := &list.Items[0]
-		for i := range list.Items {
-			if list.Items[i].Count > most.Count {
-				most = &list.Items[i]
-			}
+	most := &list.Items[0]
+	for i := range list.Items {
+		if list.Items[i].Count > most.Count {
+			most = &list.Items[i]
 		}
-		writeHistogram(w, most, unicode)
 	}
+	writeHistogram(w, most, unicode)
 }
 
 // histogramWidth is that of the longest bar.
@@ -80,7 +83,11 @@ func writeHistogram(w io.Writer, l *api.Latency, unicode bool) {
 	fmt.Fprintf(w, "\nIPv%d, %s, %s\n", l.Family, l.Hook, l.Outcome)
 	t := newTable(w, "BELOW", "PACKETS", "")
 	for i := first; i <= last; i++ {
-		t.row(seconds(float64(uint64(64)<<i)*1e-9), fmt.Sprint(l.Counts[i]),
+		below := seconds(float64(uint64(64)<<i) * 1e-9)
+		if i == observe.HistogramBuckets-1 {
+			below = "more"
+		}
+		t.row(below, fmt.Sprint(l.Counts[i]),
 			bar(float64(l.Counts[i])/float64(most), histogramWidth, unicode))
 	}
 	t.flush()

@@ -97,7 +97,14 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func addOutputFlag(cmd *cobra.Command, formats ...string) *outputFormat {
 	o := &outputFormat{formats: formats}
 	cmd.Flags().VarP(o, "output", "o", "output `format`: "+strings.Join(formats, " or "))
+	completeValues(cmd, "output", formats...)
 	return o
+}
+
+// completeValues completes the values of a flag that has few.
+func completeValues(cmd *cobra.Command, flag string, values ...string) {
+	// It fails for flags that do not exist or are completed already, which tests see.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // outputFormat is a flag with few values; empty is text for people.

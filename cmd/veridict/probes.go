@@ -24,40 +24,46 @@ import (
 // defaultPinPath is where the probes of a machine are pinned.
 const defaultPinPath = "/sys/fs/bpf/veridict"
 
-// openProbes returns the probes, or none and the status that says why.
-func openProbes(cfg config.Observe, logger *slog.Logger) (*kernelProbes, observe.ProbeStatus) {
+// openProbes returns the probes, or none and the status that says why. It fails only
+// where they are required.
+func openProbes(cfg config.Observe, logger *slog.Logger) (*kernelProbes, observe.ProbeStatus, error) {
 	if cfg.Off {
 		// An earlier process may have left some.
 		if err := removeProbes(cfg.PinPath); err != nil {
 			logger.Warn("the probes of an earlier process go on counting", "err", err)
 		}
-		return nil, observe.ProbeStatus{Mode: observe.Off, Reason: "switched off by observe.mode"}
+		return nil, observe.ProbeStatus{Mode: observe.Off, Reason: "switched off by observe.mode"}, nil
 	}
 	path, err := pinPath(cfg.PinPath)
 	if err == nil {
 		var p *probes.Probes
 		p, err = probes.Open(probes.Options{PinPath: path, MaxSelections: uint32(cfg.MaxSelections), Logger: logger})
 		if err == nil {
-			return &kernelProbes{Probes: p}, observe.ProbeStatus{}
+			return &kernelProbes{Probes: p}, observe.ProbeStatus{}, nil
 		}
 	}
+	if cfg.Required {
+		return nil, observe.ProbeStatus{}, fmt.Errorf("observe the kernel, as observe.mode requires: %w", err)
+	}
 	logger.Warn("the kernel is not observed; all else works", "reason", err)
-	return nil, observe.ProbeStatus{Mode: observe.Off, Reason: err.Error()}
+	return nil, observe.ProbeStatus{Mode: observe.Off, Reason: err.Error()}, nil
 }
 
 // newObserver returns an Observer before the kernel, and what lets go of its probes.
 // Pinned ones go on counting.
-func newObserver(cfg config.Observe, kernel dataplane.Syncer, logger *slog.Logger) (*observe.Observer, func()) {
-	options := observe.Options{Logger: logger, Interval: cfg.Interval}
+func newObserver(cfg config.Observe, kernel dataplane.Syncer, logger *slog.Logger) (*observe.Observer, func(), error) {
+	probes, status, err := openProbes(cfg, logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	options := observe.Options{Logger: logger, Interval: cfg.Interval, Status: status}
 	stop := func() {}
 	// A nil pointer in an interface would not be nil.
-	if probes, status := openProbes(cfg, logger); probes != nil {
+	if probes != nil {
 		options.Probes = probes
 		stop = func() { _ = probes.Close() }
-	} else {
-		options.Status = status
 	}
-	return observe.New(kernel, options), stop
+	return observe.New(kernel, options), stop, nil
 }
 
 // pinPath returns where to pin. Namespaces of one machine must not meet, and pins keep

@@ -40,6 +40,7 @@ func newRootCommand() *cobra.Command {
 		newServicesCommand(),
 		newBucketsCommand(),
 		newLatencyCommand(),
+		newTopCommand(),
 		newCleanupCommand(level),
 		newDemoCommand(level),
 		newVersionCommand(),

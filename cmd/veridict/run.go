@@ -69,7 +69,11 @@ exit status is 0 even so: the rest is served.`,
 			})
 			return errors.Join(err, kernel.sweepPins(ctx))
 		}
-		return newAgent(cfg, src, kernel, socket, logger).run(ctx)
+		agent, err := newAgent(cfg, src, kernel, socket, logger)
+		if err != nil {
+			return err
+		}
+		return agent.run(ctx)
 	}
 	return cmd
 }
@@ -99,10 +103,15 @@ type agent struct {
 }
 
 // newAgent attaches the probes. The caller calls run.
-func newAgent(cfg config.Config, src *source.Dir, kernel *kernel, socket string, logger *slog.Logger) *agent {
-	a := &agent{cfg: cfg, source: src, kernel: kernel, socket: socket, logger: logger, started: time.Now()}
-	a.observer, a.closeProbes = newObserver(cfg.Observe, kernel, logger)
-	return a
+func newAgent(cfg config.Config, src *source.Dir, kernel *kernel, socket string, logger *slog.Logger) (*agent, error) {
+	observer, closeProbes, err := newObserver(cfg.Observe, kernel, logger)
+	if err != nil {
+		return nil, err
+	}
+	return &agent{
+		cfg: cfg, source: src, kernel: kernel, socket: socket, logger: logger, started: time.Now(),
+		observer: observer, closeProbes: closeProbes,
+	}, nil
 }
 
 // run programs until a signal comes, which is no error.

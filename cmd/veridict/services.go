@@ -4,8 +4,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -22,14 +24,17 @@ func newServicesCommand() *cobra.Command {
 		Long: `List Services with how often they were selected and how evenly, since the probes
 were attached. Each port and IP family of a Service is one line.
 
-The verdict is even or uneven; too few, if so few draws say nothing; or untested:
-one endpoint, or source-hash. veridict buckets shows what it is made of.`,
+The verdict is even or uneven; too few, if so few draws say nothing; or
+untested: one endpoint, or source-hash. veridict buckets shows what it is made
+of.`,
 		Args: noArguments,
 	}
 	o := addAgentFlags(cmd)
 	var q api.Query
 	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only Services of the `namespace`")
-	cmd.Flags().StringVar(&q.Sort, "sort", api.ByName, "order: name, selections or evidence (the least even first)")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.socket))
+	cmd.Flags().StringVar(&q.Sort, "sort", api.ByName, "`order`: name, selections or evidence (the least even first)")
+	completeValues(cmd, "sort", api.ByName, api.BySelections, api.ByEvidence)
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "at most so many `lines`, 0 for all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains([]string{api.ByName, api.BySelections, api.ByEvidence}, q.Sort) {
@@ -90,8 +95,11 @@ func protocolOf(s *api.Service) string {
 
 // evidence is an e-value from its natural logarithm, as a power of ten.
 func evidence(logE float64) string {
-	const ln10 = 2.302585092994046
-	return fmt.Sprintf("1e%.1f", logE/ln10)
+	exponent := logE / math.Ln10
+	if math.Abs(exponent) >= 999.95 {
+		return fmt.Sprintf("1e%.0f", exponent)
+	}
+	return fmt.Sprintf("1e%.1f", exponent)
 }
 
 // shorten takes the middle out of a text that is too long.
@@ -99,26 +107,45 @@ func shorten(text string, width int) string {
 	if len(text) <= width {
 		return text
 	}
+	width = max(width, 2)
 	half := (width - 2) / 2
 	return text[:width-2-half] + ".." + text[len(text)-half:]
 }
 
 // completeServices completes names of Services, in silence if there is no agent.
-func completeServices(socket *string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func completeServices(socket *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		client := api.NewClient(*socket)
-		defer client.Close()
-		list, err := client.Services(cmd.Context(), api.Query{})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
-		for i := range list.Items {
-			names = append(names, list.Items[i].Namespace+"/"+list.Items[i].Name)
-		}
-		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+		name := func(s *api.Service) string { return s.Namespace + "/" + s.Name }
+		return askNames(cmd.Context(), *socket, begun, name), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completeNamespaces completes names of namespaces that have Services.
+func completeNamespaces(socket *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		name := func(s *api.Service) string { return s.Namespace }
+		return askNames(cmd.Context(), *socket, begun, name), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// askNames returns the different names that Services have and that begin so, none if
+// there is no agent.
+func askNames(ctx context.Context, socket, begun string, name func(*api.Service) string) []string {
+	client := api.NewClient(socket)
+	defer client.Close()
+	list, err := client.Last().Services(ctx, api.Query{})
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for i := range list.Items {
+		if n := name(&list.Items[i]); strings.HasPrefix(n, begun) {
+			names = append(names, n)
+		}
+	}
+	// They are sorted.
+	return slices.Compact(names)
 }

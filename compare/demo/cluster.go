@@ -22,7 +22,7 @@ type cluster struct {
 	node    *testbed.Namespace
 	network *testbed.Network
 	clients []*testbed.Namespace
-	servers []*testbed.Server
+	servers map[listener]*testbed.Server
 	pods    int
 }
 
@@ -33,7 +33,7 @@ func buildCluster(ctx context.Context, pods map[string][]listener, advance func(
 	if err != nil {
 		return &cluster{}, err
 	}
-	c := &cluster{node: node}
+	c := &cluster{node: node, servers: map[listener]*testbed.Server{}}
 	if c.network, err = testbed.NewNetwork(node, testbed.DefaultPlan()); err != nil {
 		return c, err
 	}
@@ -82,7 +82,7 @@ func (c *cluster) addEndpoints(ctx context.Context, name string, listeners []lis
 		if err != nil {
 			return fmt.Errorf("pod %s: %w", name, err)
 		}
-		c.servers = append(c.servers, server)
+		c.servers[listener] = server
 	}
 	return nil
 }

@@ -120,6 +120,9 @@ func (r *run) measure(ctx context.Context) error {
 		}
 		r.report.Services = append(r.report.Services, result)
 	}
+	if err := r.countMeasured(&t.tally); err != nil {
+		return err
+	}
 	gaveUp := ""
 	if r.report.Connections < r.Connections {
 		gaveUp = ", gave up"

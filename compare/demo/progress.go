@@ -21,6 +21,8 @@ type Progress interface {
 	// End ends the phase with what came of it in a few words; after an error
 	// it may not be called.
 	End(summary string)
+	// Note says something between two phases, in whole lines.
+	Note(text string)
 	// Close ends what was begun and not ended.
 	Close()
 }
@@ -52,6 +54,9 @@ func (l *lines) Advance() {
 
 // End is part of Progress.
 func (l *lines) End(summary string) { fmt.Fprintf(l.w, "%-12s %s\n", l.phase, summary) }
+
+// Note is part of Progress.
+func (l *lines) Note(text string) { fmt.Fprintln(l.w, text) }
 
 // Close is part of Progress.
 func (l *lines) Close() {}

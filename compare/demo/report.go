@@ -4,13 +4,12 @@
 package demo
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/netip"
 	"time"
 
 	"github.com/veridict/veridict/bpf/uniformity"
+	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/dataplane"
 )
 
@@ -23,6 +22,8 @@ type Report struct {
 	// Connections are those of the measurement, for which no endpoint
 	// changed. Failed counts failures among them and those of Scaling.
 	Connections, Failed int
+	// Probes are what observed the kernel, or why nothing did.
+	Probes observe.ProbeStatus
 	// Failures counts the failed connections by Service and reason.
 	Failures []Failure
 	// Elapsed is how long the measurement took.
@@ -34,20 +35,40 @@ type Report struct {
 	// Scaled names the Service of Scaling.
 	Scaled  string
 	Scaling []ScaleStep
+	// ScalingCounts are those of Scaling, of all ServicePorts together.
+	ScalingCounts Counts
+	// Differences are where counts do not agree, though all should.
+	Differences []Difference
+	// Latencies are how long the kernel took for the first packets of connections
+	// to ServicePorts, those of Scaling included.
+	Latencies []observe.Latency
+	// Alarms are what the proxy says is wrong, at the end.
+	Alarms []observe.Alarm
 }
+
+// observed says whether the kernel was.
+func (r *Report) observed() bool { return r.Probes.Mode != observe.Off }
 
 // ServiceResult is how connections to one ServicePort have spread.
 type ServiceResult struct {
 	Namespace, Name, PortName string
 	VIP                       dataplane.VIP
-	Test                      uniformity.Result
-	Endpoints                 []EndpointResult
+	// Test is that of what clients were answered, which needs no probes.
+	Test      uniformity.Result
+	Endpoints []EndpointResult
+	Counts    Counts
+	// Evenness is the proxy's verdict about what the kernel has drawn; nil if that
+	// was not observed.
+	Evenness *observe.Evenness
 }
 
 // EndpointResult is one endpoint's part of a [ServiceResult].
 type EndpointResult struct {
-	Addr        netip.AddrPort
+	Addr netip.AddrPort
+	// Connections are those that clients had answers of.
 	Connections int
+	// Answered is the endpoint's own count, Selected the kernel's.
+	Answered, Selected int
 	// Expected is the number of connections at equal shares.
 	Expected float64
 }
@@ -78,8 +99,8 @@ type ScaleStep struct {
 // refused is the outcome that a Service without endpoints must have.
 const refused = "refused"
 
-// Err returns an error if something failed that must not: a connection, or the
-// refusal of one to a Service without endpoints.
+// Err returns an error if something failed that must not: a connection, the refusal
+// of one to a Service without endpoints, or the agreement of those who counted.
 func (r *Report) Err() error {
 	if r.Failed > 0 {
 		return fmt.Errorf("failed connections: %d", r.Failed)
@@ -88,6 +109,9 @@ func (r *Report) Err() error {
 		if refusal.Outcome != refused {
 			return fmt.Errorf("%s has no endpoints, but a connection to it was not refused: %s", refusal.Service, refusal.Outcome)
 		}
+	}
+	if n := len(r.Differences); n > 0 {
+		return fmt.Errorf("counts that do not agree: %d, first those of %s", n, r.Differences[0])
 	}
 	return nil
 }
@@ -111,82 +135,4 @@ func (r *Report) scalingConnections() int {
 		total += step.Connections
 	}
 	return total
-}
-
-// The JSON form is a contract with programs.
-type (
-	jsonReport struct {
-		Connections int           `json:"connections"`
-		Failed      int           `json:"failed"`
-		Chains      int           `json:"chains"`
-		Maps        int           `json:"maps"`
-		Elements    int           `json:"elements"`
-		Services    []jsonService `json:"services"`
-	}
-	jsonService struct {
-		Namespace string         `json:"namespace"`
-		Name      string         `json:"name"`
-		Port      uint16         `json:"port"`
-		Protocol  string         `json:"protocol"`
-		PValue    float64        `json:"pValue"`
-		Endpoints []jsonEndpoint `json:"endpoints"`
-	}
-	jsonEndpoint struct {
-		Address     string  `json:"address"`
-		Port        uint16  `json:"port"`
-		Connections int     `json:"connections"`
-		Expected    float64 `json:"expected"`
-	}
-)
-
-// WriteJSON writes the report as one JSON object. The connections of its
-// services' endpoints, plus those that failed, add up to connections.
-func (r *Report) WriteJSON(w io.Writer) error {
-	out := jsonReport{
-		Connections: r.Connections,
-		Failed:      r.Failed,
-		Chains:      r.Programmed.Chains,
-		Maps:        r.Programmed.Maps,
-		Elements:    r.Programmed.Elements,
-		Services:    []jsonService{},
-	}
-	for _, service := range r.Services {
-		endpoints := make([]jsonEndpoint, 0, len(service.Endpoints))
-		for _, endpoint := range service.Endpoints {
-			endpoints = append(endpoints, jsonEndpoint{
-				Address:     endpoint.Addr.Addr().String(),
-				Port:        endpoint.Addr.Port(),
-				Connections: endpoint.Connections,
-				Expected:    endpoint.Expected,
-			})
-		}
-		out.Services = append(out.Services, jsonService{
-			Namespace: service.Namespace,
-			Name:      service.Name,
-			Port:      service.VIP.Port,
-			Protocol:  protocolName(service.VIP.Protocol),
-			PValue:    service.Test.PValue,
-			Endpoints: endpoints,
-		})
-	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(out); err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	return nil
-}
-
-// protocolName returns the name that the Kubernetes API uses.
-func protocolName(protocol dataplane.Protocol) string {
-	switch protocol {
-	case dataplane.TCP:
-		return "TCP"
-	case dataplane.UDP:
-		return "UDP"
-	case dataplane.SCTP:
-		return "SCTP"
-	default:
-		return protocol.String()
-	}
 }

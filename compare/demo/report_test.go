@@ -6,6 +6,7 @@ package demo
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/veridict/veridict/compare/testbed"
+	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/dataplane"
 )
 
@@ -30,6 +32,27 @@ func TestReportGolden(t *testing.T) {
 	bad.Failures = []Failure{{"shop/catalog:http", "no answer in time", 100}, {"shop/names:udp", "refused", 12}}
 	bad.Refusals[0].Outcome = "unreachable"
 	bad.Services[0] = mustService(t, "catalog", "10.96.0.11", dataplane.TCP, 400, 300, 300)
+	bad.Services[0].Counts = Counts{1100, 1001, 999}
+	bad.Services[0].Evenness = &observe.Evenness{N: 999, LogE: 9, Rejected: true, PValue: 5e-5, Detectable: 0.1}
+	for i := range differencesShown + 2 {
+		bad.Differences = append(bad.Differences, Difference{
+			fmt.Sprintf("shop/catalog:http 10.244.1.%d:8080", i), Counts{400, 401, 399}, true,
+		})
+	}
+	bad.Alarms = []observe.Alarm{{
+		Kind: observe.Uneven,
+		Text: "shop/catalog:http (tcp, IPv4) is not spread evenly over its 3 endpoints: see veridict buckets shop/catalog",
+	}}
+	unobserved := sampleReport(t)
+	unobserved.Probes = observe.ProbeStatus{
+		Mode:   observe.Off,
+		Reason: "load the programs: the kernel is older than 6.4, which has BPF netfilter programs first: operation not supported",
+	}
+	unobserved.Latencies = nil
+	unobserved.ScalingCounts.Selected = 0
+	for i := range unobserved.Services {
+		unobserved.Services[i].Counts.Selected, unobserved.Services[i].Evenness = 0, nil
+	}
 	for _, tc := range []struct {
 		name   string
 		report *Report
@@ -38,6 +61,8 @@ func TestReportGolden(t *testing.T) {
 		{"even.txt", good, (*Report).WriteText},
 		{"even.json", good, (*Report).WriteJSON},
 		{"broken.txt", bad, (*Report).WriteText},
+		{"unobserved.txt", unobserved, (*Report).WriteText},
+		{"unobserved.json", unobserved, (*Report).WriteJSON},
 		{"empty.txt", &Report{}, (*Report).WriteText},
 		{"empty.json", &Report{}, (*Report).WriteJSON},
 	} {
@@ -48,7 +73,7 @@ func TestReportGolden(t *testing.T) {
 			}
 			compareGolden(t, tc.name, got.Bytes())
 			for line := range strings.Lines(got.String()) {
-				if width := utf8.RuneCountInString(line) - 1; width > 80 {
+				if width := utf8.RuneCountInString(line) - 1; width > 80 && strings.HasSuffix(tc.name, ".txt") {
 					t.Errorf("%d columns: %s", width, line)
 				}
 			}
@@ -68,6 +93,16 @@ func TestReportErr(t *testing.T) {
 			"not refused",
 			Report{Refusals: []Refusal{{Service: "shop/returns:http", Outcome: "answered"}}},
 			"shop/returns:http has no endpoints, but a connection to it was not refused: answered",
+		},
+		{
+			"counts that differ where the kernel is not observed",
+			Report{Differences: []Difference{{"shop/cart:http", Counts{2000, 1999, 0}, false}}},
+			"counts that do not agree: 1, first those of shop/cart:http: opened 2,000, answered 1,999",
+		},
+		{
+			"counts that differ",
+			Report{Differences: []Difference{{"shop/cart:http", Counts{2000, 2000, 1999}, true}, {}}},
+			"counts that do not agree: 2, first those of shop/cart:http: opened 2,000, answered 2,000, selected 1,999",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -117,6 +152,7 @@ func TestLines(t *testing.T) {
 	progress.Begin("proxy", 1)
 	progress.Advance()
 	progress.End("15 ServicePorts")
+	progress.Note("watch it:\n  veridict top")
 	progress.Begin("connections", 2002)
 	for range 2002 {
 		progress.Advance()
@@ -124,6 +160,8 @@ func TestLines(t *testing.T) {
 	progress.End("done")
 	progress.Close()
 	const want = `proxy        15 ServicePorts
+watch it:
+  veridict top
 connections  500 of 2,002
 connections  1,000 of 2,002
 connections  1,500 of 2,002
@@ -153,7 +191,12 @@ func TestBarsEnd(t *testing.T) {
 
 func sampleReport(t *testing.T) *Report {
 	t.Helper()
-	return &Report{
+	var histogram observe.Histogram
+	for i := range 2000 {
+		histogram.Add(time.Duration(1000+i) * time.Nanosecond)
+	}
+	histogram.Add(1500 * time.Microsecond)
+	report := &Report{
 		Clients:     3,
 		Pods:        51,
 		Programmed:  dataplane.Counts{ServicePorts: 5, Endpoints: 9, Elements: 40, Chains: 24, Maps: 22},
@@ -175,7 +218,22 @@ func sampleReport(t *testing.T) *Report {
 			{From: 3, To: 12, Connections: 2000, Followed: 34567 * time.Microsecond},
 			{From: 12, To: 1, Connections: 2400, Followed: 2 * time.Second},
 		},
+		ScalingCounts: Counts{4400, 4400, 4400},
+		Probes:        observe.ProbeStatus{Mode: observe.Netfilter},
+		Latencies: []observe.Latency{
+			{Family: dataplane.IPv4, Hook: observe.Prerouting, Outcome: observe.Translated, Histogram: histogram},
+			{Family: dataplane.IPv6, Hook: observe.Output, Outcome: observe.Translated, Histogram: histogram},
+		},
 	}
+	for i, evenness := range []observe.Evenness{
+		{N: 1000, PValue: 0.5, Detectable: 0.123},
+		{N: 2000, PValue: 0.65, Detectable: 0.7},
+		{Untested: "one endpoint", PValue: 1},
+		{N: 10, PValue: 0.9, Detectable: 2},
+	} {
+		report.Services[i].Evenness = &evenness
+	}
+	return report
 }
 
 // mustService makes a result from counts by the code that the demo uses.
@@ -200,6 +258,11 @@ func mustService(t *testing.T, name, vip string, protocol dataplane.Protocol, co
 	result, err := evaluate(port, tally)
 	if err != nil {
 		t.Fatal(err)
+	}
+	result.Counts = Counts{result.Test.N, result.Test.N, result.Test.N}
+	for i := range result.Endpoints {
+		endpoint := &result.Endpoints[i]
+		endpoint.Answered, endpoint.Selected = endpoint.Connections, endpoint.Connections
 	}
 	return result
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/veridict/veridict/compare/testbed"
+	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/dataplane"
 )
 
@@ -34,6 +35,11 @@ type StartProxy func(ctx context.Context, manifestsDir string) (Proxy, error)
 type Proxy interface {
 	// Counts says what is programmed now.
 	Counts(ctx context.Context) (dataplane.Counts, error)
+	// Observed reads what the kernel has counted up to now.
+	Observed() *observe.Snapshot
+	// Watch is the command that shows the proxy at work, to be run in another
+	// terminal; empty if there is none.
+	Watch() string
 	// Close stops it. What it has programmed may stay.
 	Close() error
 }
@@ -64,6 +70,8 @@ type run struct {
 	cluster *cluster
 	proxy   Proxy
 	dir     string
+	// counted is what had been counted when the current phase began.
+	counted *census
 	report  Report
 }
 
@@ -136,15 +144,23 @@ func (r *run) program(ctx context.Context) error {
 	if err := r.forgetFlowsSoon(); err != nil {
 		return err
 	}
+	// From here on draws are counted for the verdicts.
+	if r.counted, err = r.takeCensus(); err != nil {
+		return err
+	}
+	r.report.Probes = r.counted.kernel.Probes
 	r.Progress.Advance()
 	r.Progress.End(fmt.Sprintf("%d ServicePorts programmed (%s)", len(r.shop.servicePorts), since(start)))
+	if watch := r.proxy.Watch(); watch != "" {
+		r.Progress.Note("watch it from another terminal, while it runs:\n  " + watch)
+	}
 	return nil
 }
 
 // forgetFlowsSoon makes the node forget TCP flows a second after their end, so
 // that the table of connections does not fill up on small machines, and UDP
-// flows soon enough that few source ports come up again in a flow that has made
-// its choice. But not before the client gives up: a late answer of a forgotten
+// flows before their source ports come up again, in a flow that has made its
+// choice. But not before the client gives up: a late answer of a forgotten
 // flow would reach it from a foreign address. The settings exist as soon as
 // something tracks connections.
 func (r *run) forgetFlowsSoon() error {

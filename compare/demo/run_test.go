@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,7 +22,9 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/veridict/veridict/bpf/probes"
 	"github.com/veridict/veridict/compare/testbed/testmain"
+	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/dataplane"
 	"github.com/veridict/veridict/deploy"
 )
@@ -33,6 +37,7 @@ func TestRun(t *testing.T) {
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
+	checkCounts(t, report)
 	if got, want := len(report.Services), 14; got != want {
 		t.Errorf("got %d ServicePorts with endpoints, want %d", got, want)
 	}
@@ -67,6 +72,7 @@ func TestRunNotices(t *testing.T) {
 		{"a stray endpoint", &ruleProxy{stray: true}, "shop/cart:http: " + errStray.Error()},
 		{"a Service that is refused", &ruleProxy{omit: "inventory"}, "shop/inventory:http: refused"},
 		{"a Service without endpoints that is not refused", &ruleProxy{noReject: true}, "shop/returns:http: no answer in time"},
+		{"a selection that is not counted", &ruleProxy{uncounted: "reviews"}, "shop/reviews:http: opened 100, answered 100, selected 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			report := mustRun(t, tc.proxy)
@@ -86,6 +92,9 @@ func TestRunNotices(t *testing.T) {
 			}
 			for _, refusal := range report.Refusals {
 				found = append(found, refusal.Service+": "+refusal.Outcome)
+			}
+			for _, difference := range report.Differences {
+				found = append(found, difference.String())
 			}
 			if !strings.Contains(strings.Join(found, "\n"), tc.want) {
 				t.Errorf("found %q, want %q among them", found, tc.want)
@@ -125,6 +134,36 @@ func mustRun(t *testing.T, proxy *ruleProxy) *Report {
 		t.Fatal(err)
 	}
 	return report
+}
+
+// checkCounts looks whether the three counts are those of the connections that were
+// asked for.
+func checkCounts(t *testing.T, report *Report) {
+	t.Helper()
+	for _, service := range report.Services {
+		const each = testConnections / 14
+		if got, want := service.Counts, (Counts{each, each, each}); got != want {
+			t.Errorf("%s %s: counted %+v, want %+v", service.title(), service.VIP, got, want)
+		}
+		for _, endpoint := range service.Endpoints {
+			n := endpoint.Connections
+			if endpoint.Answered != n || endpoint.Selected != n {
+				t.Errorf("%s %s: %d connections, but %d answered and %d selected",
+					service.title(), endpoint.Addr, n, endpoint.Answered, endpoint.Selected)
+			}
+		}
+	}
+	n := report.scalingConnections()
+	if got, want := report.ScalingCounts, (Counts{n, n, n}); got != want {
+		t.Errorf("counted while scaling: %+v, want %+v", got, want)
+	}
+	timed := uint64(0)
+	for i := range report.Latencies {
+		timed += report.Latencies[i].Total()
+	}
+	if want := uint64(testConnections + n); timed > want || timed < want*9/10 {
+		t.Errorf("%d first packets were timed, want nearly all of %d", timed, want)
+	}
 }
 
 func checkJSON(t *testing.T, report *Report) {
@@ -181,7 +220,7 @@ func (c *cancelling) Advance() {
 }
 
 // ruleProxy is a proxy of one rule per ServicePort, rewritten whole whenever
-// a manifest changes.
+// a manifest changes. It counts by the product's probes.
 type ruleProxy struct {
 	// stray sends a part of cart's connections elsewhere.
 	stray bool
@@ -189,7 +228,11 @@ type ruleProxy struct {
 	omit string
 	// noReject leaves out the rules for Services without endpoints.
 	noReject bool
+	// uncounted is a Service that the probes are not told of.
+	uncounted string
 
+	probes  *probes.Probes
+	vips    []dataplane.VIP
 	watcher *fsnotify.Watcher
 	stopped sync.WaitGroup
 	ports   atomic.Int64
@@ -197,6 +240,9 @@ type ruleProxy struct {
 
 func (p *ruleProxy) start(ctx context.Context, dir string) (Proxy, error) {
 	if err := p.program(ctx, dir); err != nil {
+		return nil, err
+	}
+	if err := p.probe(dir); err != nil {
 		return nil, err
 	}
 	watcher, err := fsnotify.NewWatcher()
@@ -223,10 +269,66 @@ func (p *ruleProxy) Counts(context.Context) (dataplane.Counts, error) {
 	return dataplane.Counts{ServicePorts: ports, Chains: 2, Maps: ports}, nil
 }
 
+func (p *ruleProxy) Watch() string { return "" }
+
 func (p *ruleProxy) Close() error {
-	err := p.watcher.Close()
+	err := errors.Join(p.watcher.Close(), p.probes.Close())
 	p.stopped.Wait()
 	return err
+}
+
+// probe has the probes count connections to the VIPs.
+func (p *ruleProxy) probe(dir string) error {
+	shop, err := loadShop(os.DirFS(dir))
+	if err != nil {
+		return err
+	}
+	if p.probes, err = probes.Open(probes.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		return err
+	}
+	frontends := map[probes.Frontend]probes.Affinity{}
+	for _, port := range shop.servicePorts {
+		if vip := port.vip; port.name != p.uncounted {
+			p.vips = append(p.vips, vip)
+			frontends[probes.Frontend{
+				Addr: vip.Addr, Port: vip.Port, Protocol: uint8(vip.Protocol), Family: uint8(dataplane.FamilyOf(vip.Addr)),
+			}] = probes.Affinity{}
+		}
+	}
+	return p.probes.SetFrontends(frontends, nil)
+}
+
+// Observed makes of the counters what the demo needs.
+func (p *ruleProxy) Observed() *observe.Snapshot {
+	snapshot := &observe.Snapshot{Probes: observe.ProbeStatus{Mode: observe.Netfilter}}
+	selections, err := p.probes.Selections()
+	if err != nil {
+		return &observe.Snapshot{ReadError: err.Error()}
+	}
+	for _, vip := range p.vips {
+		service, pool := &observe.Service{VIPs: []dataplane.VIP{vip}}, observe.Pool{}
+		for _, s := range selections {
+			missed := s.Endpoint == s.VIP
+			if s.VIP == netip.AddrPortFrom(vip.Addr, vip.Port) && s.Protocol == uint8(vip.Protocol) && !missed {
+				service.Drawn += s.Drawn
+				pool.Endpoints = append(pool.Endpoints, observe.Endpoint{Addr: s.Endpoint, Total: s.Drawn})
+			}
+		}
+		service.Pools = []observe.Pool{pool}
+		snapshot.Services = append(snapshot.Services, service)
+	}
+	latencies, err := p.probes.Latencies()
+	if err != nil {
+		return &observe.Snapshot{ReadError: err.Error()}
+	}
+	for _, l := range latencies {
+		if l.Outcome == probes.Translated {
+			snapshot.Latencies = append(snapshot.Latencies, observe.Latency{
+				Family: dataplane.Family(l.Family), Outcome: observe.Translated, Histogram: observe.Histogram(l.Histogram),
+			})
+		}
+	}
+	return snapshot
 }
 
 func (p *ruleProxy) program(ctx context.Context, dir string) error {

@@ -44,14 +44,18 @@ func (r *run) scale(ctx context.Context) error {
 	r.report.Scaled = scaled.title()
 	r.Progress.Begin("scaling", len(scaleTo()))
 	start, from := time.Now(), len(scaled.endpoints)
+	var tally testbed.Tally
 	for _, to := range scaleTo() {
-		step, err := r.scaleStep(ctx, scaled.vip, from, to)
+		step, err := r.scaleStep(ctx, scaled.vip, from, to, tally.Add)
 		if err != nil {
 			return err
 		}
 		r.report.Scaling = append(r.report.Scaling, step)
 		r.Progress.Advance()
 		from = to
+	}
+	if err := r.countScaled(&tally); err != nil {
+		return err
 	}
 	failed, sizes := 0, strconv.Itoa(len(scaled.endpoints))
 	for _, step := range r.report.Scaling {
@@ -64,14 +68,19 @@ func (r *run) scale(ctx context.Context) error {
 }
 
 // scaleStep does one change under load. Every other connection goes to the
-// scaled Service.
-func (r *run) scaleStep(ctx context.Context, vip dataplane.VIP, from, to int) (ScaleStep, error) {
+// scaled Service. All outcomes go to observe, too.
+func (r *run) scaleStep(
+	ctx context.Context, vip dataplane.VIP, from, to int, observe func(testbed.Outcome),
+) (ScaleStep, error) {
 	both, err := r.scaler.addrs(max(from, to))
 	if err != nil {
 		return ScaleStep{}, err
 	}
 	follower := newFollower(vip, both[:to])
-	t := &traffic{allowed: r.shop.allowed(), observe: follower.observe}
+	t := &traffic{allowed: r.shop.allowed(), observe: func(outcome testbed.Outcome) {
+		observe(outcome)
+		follower.observe(outcome)
+	}}
 	t.allowed[vip] = both
 
 	step := ScaleStep{From: from, To: to}

@@ -33,6 +33,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	r.writeServices(&out)
 	r.writeScaling(&out)
 	r.writeKernel(&out)
+	r.writeCounts(&out)
+	r.writeLatencies(&out)
 	if err := r.writeVerdict(&out); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
@@ -88,11 +90,15 @@ func (r *Report) writeVerdict(out *bytes.Buffer) error {
 	for _, failure := range r.Failures {
 		fmt.Fprintf(out, "    %6s  %s: %s\n", thousands(failure.Count), failure.Service, failure.Reason)
 	}
+	r.writeAgreement(out)
 	tested := r.tested()
 	if len(tested) == 0 {
 		return nil
 	}
 	r.writeSpread(out, tested)
+	if r.observed() {
+		return nil // the table of counts says what could have been missed
+	}
 	return writeSensitivity(out, tested)
 }
 

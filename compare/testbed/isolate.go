@@ -113,14 +113,15 @@ func exitCode(exit *exec.ExitError) int {
 }
 
 // EnterIsolation finishes in the isolated process what [Isolate] began: /run
-// becomes empty and private, the loopback interface comes up. It must be called
-// once, early, in a process for which [Isolated] is true.
-func EnterIsolation() error {
+// becomes empty and private, the loopback interface comes up. The directories of
+// /run that are shared stay the host's, and are made there if they are missing. It
+// must be called once, early, in a process for which [Isolated] is true.
+func EnterIsolation(shared ...string) error {
 	if !Isolated() {
 		return errors.New("enter isolation: this process is not isolated")
 	}
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
-		return fmt.Errorf("enter isolation: mount /run: %w", err)
+	if err := hideRun(shared); err != nil {
+		return fmt.Errorf("enter isolation: %w", err)
 	}
 	node, err := CurrentNamespace()
 	if err != nil {
@@ -129,6 +130,34 @@ func EnterIsolation() error {
 	defer node.Close()
 	if err := node.setUp("lo"); err != nil {
 		return fmt.Errorf("enter isolation: %w", err)
+	}
+	return nil
+}
+
+// hideRun mounts an empty /run over the host's, but for the shared directories.
+func hideRun(shared []string) error {
+	kept := make([]int, len(shared))
+	for i, dir := range shared {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("keep %s: %w", dir, err)
+		}
+		defer unix.Close(tree)
+		kept[i] = tree
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	for i, dir := range shared {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(kept[i], "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("keep %s: %w", dir, err)
+		}
 	}
 	return nil
 }

@@ -45,3 +45,22 @@ func TestIsolatedIsNotFooledByTheVariable(t *testing.T) {
 		t.Errorf("the process took %s for a namespace of its own", name)
 	}
 }
+
+// TestIsolateShares lets the program share a directory that does not exist yet.
+func TestIsolateShares(t *testing.T) {
+	testmain.NeedRoot(t)
+	const dir = "/run/shared/directory"
+	t.Cleanup(func() { _ = os.RemoveAll("/run/shared") })
+	program := exec.CommandContext(t.Context(), "/proc/self/exe")
+	program.Env = append(os.Environ(), "VERIDICT_ISOLATED_FROM=", isolateVariable+"=1", shareVariable+"="+dir)
+	output, err := program.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 7 {
+		t.Fatalf("got error %v, want exit code 7; it wrote %q", err, output)
+	}
+	if _, rest, _ := strings.Cut(strings.TrimSpace(string(output)), " "); rest != "<nil> [d shared/] <nil>" {
+		t.Errorf("error, files in /run, error: got %q, want the shared directory alone", rest)
+	}
+	if _, err := os.Stat(dir + "/file"); err != nil {
+		t.Errorf("what the program has made in the shared directory is not here: %v", err)
+	}
+}

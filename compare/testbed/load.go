@@ -5,12 +5,15 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/veridict/veridict/dataplane"
 )
@@ -18,7 +21,10 @@ import (
 // DefaultTimeout survives a lost SYN but not several.
 const DefaultTimeout = 5 * time.Second
 
-// Load opens many connections from several clients.
+// Load opens many connections from several clients. The source ports of a client
+// and a protocol come in turns, also over several loads, so that one comes up again
+// as late as possible: a datagram of a port that conntrack remembers would be no new
+// connection.
 type Load struct {
 	// Clients are the namespaces that connections come from.
 	Clients []*Namespace
@@ -61,7 +67,7 @@ func (l *Load) Run(ctx context.Context, vips <-chan dataplane.VIP) error {
 	for _, client := range l.Clients {
 		for range workers {
 			group.Go(func() error {
-				return client.Do(func() error { return work(ctx, vips, timeout, observe) })
+				return client.Do(func() error { return client.work(ctx, vips, timeout, observe) })
 			})
 		}
 	}
@@ -71,7 +77,7 @@ func (l *Load) Run(ctx context.Context, vips <-chan dataplane.VIP) error {
 	return nil
 }
 
-func work(ctx context.Context, vips <-chan dataplane.VIP, timeout time.Duration, observe func(Outcome)) error {
+func (n *Namespace) work(ctx context.Context, vips <-chan dataplane.VIP, timeout time.Duration, observe func(Outcome)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -81,7 +87,7 @@ func work(ctx context.Context, vips <-chan dataplane.VIP, timeout time.Duration,
 				return nil
 			}
 			asking, cancel := context.WithTimeout(ctx, timeout)
-			answer, err := Ask(asking, vip)
+			answer, err := n.askInTurn(asking, vip)
 			cancel()
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -89,6 +95,30 @@ func work(ctx context.Context, vips <-chan dataplane.VIP, timeout time.Duration,
 			observe(Outcome{VIP: vip, Answer: answer, Err: err})
 		}
 	}
+}
+
+// askInTurn does as Ask, from the next source port that is free.
+func (n *Namespace) askInTurn(ctx context.Context, vip dataplane.VIP) (Answer, error) {
+	ports := &n.tcpPorts
+	if vip.Protocol == dataplane.UDP {
+		ports = &n.udpPorts
+	}
+	for {
+		answer, err := AskFrom(ctx, ports.next(), vip)
+		if !errors.Is(err, unix.EADDRINUSE) || ctx.Err() != nil {
+			return answer, err
+		}
+	}
+}
+
+// sourcePorts hands out source ports in turns. It is safe for concurrent use.
+type sourcePorts struct{ handedOut atomic.Uint32 }
+
+// firstSourcePort is above the ports that servers of tests listen on as a rule.
+const firstSourcePort = 1 << 14
+
+func (p *sourcePorts) next() uint16 {
+	return uint16(firstSourcePort + (p.handedOut.Add(1)-1)%(1<<16-firstSourcePort))
 }
 
 // Tally counts outcomes by VIP. The zero value is empty and ready.

@@ -24,8 +24,11 @@ func TestMain(m *testing.M) {
 	os.Exit(testmain.Run(m))
 }
 
+// shareVariable names the directory that the program shares with the host.
+const shareVariable = "VERIDICT_TEST_SHARE"
+
 // isolateItself prints the isolated process's network namespace and the files
-// in its /run, and ends with code 7.
+// in its /run, makes a file in the shared directory, and ends with code 7.
 func isolateItself() int {
 	if !testbed.Isolated() {
 		err := testbed.Isolate(context.Background())
@@ -35,9 +38,19 @@ func isolateItself() int {
 		fmt.Println(err)
 		return 1
 	}
-	if err := testbed.EnterIsolation(); err != nil {
+	var shared []string
+	if dir := os.Getenv(shareVariable); dir != "" {
+		shared = append(shared, dir)
+	}
+	if err := testbed.EnterIsolation(shared...); err != nil {
 		fmt.Println(err)
 		return 1
+	}
+	for _, dir := range shared {
+		if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
+			fmt.Println(err)
+			return 1
+		}
 	}
 	name, err := os.Readlink("/proc/self/ns/net")
 	files, dirErr := os.ReadDir("/run")

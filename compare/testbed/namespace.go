@@ -26,6 +26,8 @@ var errExited = errors.New("the function ended its goroutine")
 type Namespace struct {
 	file    *os.File
 	netlink *netlink.Handle
+	// tcpPorts and udpPorts are the source ports of [Load].
+	tcpPorts, udpPorts sourcePorts
 }
 
 // NewNamespace makes a network namespace in which only the loopback interface

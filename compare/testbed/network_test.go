@@ -89,8 +89,7 @@ func TestLoadCounts(t *testing.T) {
 	echoes := dataplane.VIP{Addr: pod.Addrs[0], Protocol: dataplane.UDP, Port: 80}
 	refuses := dataplane.VIP{Addr: pod.Addrs[0], Protocol: dataplane.TCP, Port: 81}
 	nowhere := dataplane.VIP{Addr: netip.MustParseAddr("10.96.0.1"), Protocol: dataplane.TCP, Port: 80}
-	mustServe(t, pod, answers)
-	mustServe(t, pod, echoes)
+	servers := []*testbed.Server{mustServe(t, pod, answers), mustServe(t, pod, echoes)}
 
 	const each, few = 250, 3 // the kernel answers few packets without a route
 	vips := make(chan dataplane.VIP)
@@ -106,7 +105,13 @@ func TestLoadCounts(t *testing.T) {
 		}
 	}()
 	var tally testbed.Tally
-	load := testbed.Load{Clients: clients, Observe: tally.Add}
+	sources := map[dataplane.VIP]map[netip.AddrPort]bool{answers: {}, echoes: {}}
+	load := testbed.Load{Clients: clients, Observe: func(outcome testbed.Outcome) {
+		tally.Add(outcome)
+		if outcome.Err == nil {
+			sources[outcome.VIP][outcome.Answer.Client] = true
+		}
+	}}
 	if err := load.Run(t.Context(), vips); err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +128,16 @@ func TestLoadCounts(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tc.want, tally.Of(tc.vip), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 			t.Errorf("tally of %s (-want +got):\n%s", tc.vip, diff)
+		}
+	}
+	for vip, seen := range sources {
+		if len(seen) != each {
+			t.Errorf("%s: %d connections came from %d sources, want one for each", vip, each, len(seen))
+		}
+	}
+	for _, server := range servers {
+		if got := server.Answered(); got != each {
+			t.Errorf("an endpoint has answered %d times, want %d", got, each)
 		}
 	}
 	if connections, failed := tally.Totals(); connections != 3*each+few || failed != each+few {
@@ -153,7 +168,7 @@ func mustPod(t *testing.T, network *testbed.Network, options testbed.PodOptions)
 	return pod
 }
 
-func mustServe(t *testing.T, pod *testbed.Pod, at dataplane.VIP) {
+func mustServe(t *testing.T, pod *testbed.Pod, at dataplane.VIP) *testbed.Server {
 	t.Helper()
 	server, err := pod.Serve(at.Protocol, netip.AddrPortFrom(at.Addr, at.Port))
 	if err != nil {
@@ -164,6 +179,7 @@ func mustServe(t *testing.T, pod *testbed.Pod, at dataplane.VIP) {
 			t.Error(err)
 		}
 	})
+	return server
 }
 
 func mustAsk(t *testing.T, client *testbed.Pod, vip dataplane.VIP) testbed.Answer {

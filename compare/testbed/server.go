@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/veridict/veridict/dataplane"
 )
@@ -22,24 +23,24 @@ import (
 // A TCP endpoint speaks HTTP/1.1 and returns the path asked for, a UDP endpoint
 // the datagram.
 type Server struct {
-	close func() error
-	done  chan struct{}
+	close    func() error
+	done     chan struct{}
+	answered atomic.Int64
 }
 
 // Serve starts an endpoint in the namespace, which must have the address.
 // Protocol is TCP or UDP. The endpoint listens when Serve returns.
 func (n *Namespace) Serve(protocol dataplane.Protocol, addr netip.AddrPort) (*Server, error) {
-	var server *Server
-	err := n.Do(func() (err error) {
+	server := &Server{done: make(chan struct{})}
+	err := n.Do(func() error {
 		switch protocol {
 		case dataplane.TCP:
-			server, err = serveHTTP(addr)
+			return server.serveHTTP(addr)
 		case dataplane.UDP:
-			server, err = serveUDP(addr)
+			return server.serveUDP(addr)
 		default:
-			err = errors.ErrUnsupported
+			return errors.ErrUnsupported
 		}
-		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serve %s on %s: %w", protocol, addr, err)
@@ -54,42 +55,48 @@ func (s *Server) Close() error {
 	return err
 }
 
-func serveHTTP(addr netip.AddrPort) (*Server, error) {
+// Answered returns how many requests it has answered: with clients such as [Ask],
+// how many connections or, by UDP, datagrams. A request counts before the answer is
+// sent.
+func (s *Server) Answered() int { return int(s.answered.Load()) }
+
+func (s *Server) serveHTTP(addr netip.AddrPort) error {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr.String())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	server := &http.Server{
 		// Clients cut their connections with a reset, which is no news.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.answered.Add(1)
 			fmt.Fprintf(w, "%s %s %s\n", addr, r.RemoteAddr, r.URL.Path)
 		}),
 	}
-	done := make(chan struct{})
+	s.close = server.Close
 	go func() {
-		defer close(done)
+		defer close(s.done)
 		_ = server.Serve(listener) // always ends with ErrServerClosed
 	}()
-	return &Server{close: server.Close, done: done}, nil
+	return nil
 }
 
-func serveUDP(addr netip.AddrPort) (*Server, error) {
+func (s *Server) serveUDP(addr netip.AddrPort) error {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	done := make(chan struct{})
+	s.close = conn.Close
 	go func() {
-		defer close(done)
-		echo(conn, addr)
+		defer close(s.done)
+		s.echo(conn, addr)
 	}()
-	return &Server{close: conn.Close, done: done}, nil
+	return nil
 }
 
 // echo answers datagrams until the socket is closed. A failed answer is for the
 // client to notice.
-func echo(conn *net.UDPConn, addr netip.AddrPort) {
+func (s *Server) echo(conn *net.UDPConn, addr netip.AddrPort) {
 	buffer := make([]byte, 2048)
 	for {
 		n, client, err := conn.ReadFromUDPAddrPort(buffer)
@@ -99,6 +106,7 @@ func echo(conn *net.UDPConn, addr netip.AddrPort) {
 		if err != nil {
 			continue // an ICMP error about an earlier answer
 		}
+		s.answered.Add(1)
 		client = netip.AddrPortFrom(client.Addr().Unmap(), client.Port())
 		_, _ = conn.WriteToUDPAddrPort(fmt.Appendf(nil, "%s %s %s\n", addr, client, buffer[:n]), client)
 	}

@@ -23,6 +23,8 @@ import (
 type Client struct {
 	path string
 	http http.Client
+	// last says that the agent need not read its counters.
+	last bool
 }
 
 // NewClient returns a client of the agent that listens on the path.
@@ -39,7 +41,16 @@ func NewClient(path string) *Client {
 // Close gives up connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks how the agent is. All calls have it read its counters first.
+// Last returns a client whose calls answer from what the agent has read last: with the
+// call before, for one. It shares connections with this one.
+func (c *Client) Last() *Client {
+	last := *c
+	last.last = true
+	return &last
+}
+
+// Status asks how the agent is. All calls have it read its counters first, but for those
+// of [Client.Last].
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return get[Status](ctx, c, "/v1/status", nil)
 }
@@ -82,7 +93,9 @@ func get[T any](ctx context.Context, c *Client, path string, values url.Values) 
 	if values == nil {
 		values = url.Values{}
 	}
-	values.Set("fresh", "true")
+	if !c.last {
+		values.Set("fresh", "true")
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://veridict"+path+"?"+values.Encode(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent: %w", err)
@@ -94,7 +107,7 @@ func get[T any](ctx context.Context, c *Client, path string, values url.Values) 
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("read the agent's answer: %w", err)
+		return nil, fmt.Errorf("read the answer of the agent at %s: %w", c.path, err)
 	}
 	if response.StatusCode != http.StatusOK {
 		var failure Failure
@@ -118,5 +131,9 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s belongs to another user: call again as root", c.path)
 	}
-	return fmt.Errorf("ask the agent: %w", err)
+	// The URL that http adds is no address that a user knows.
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("ask the agent at %s: %w", c.path, err)
 }

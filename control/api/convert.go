@@ -6,6 +6,7 @@ package api
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -58,11 +59,16 @@ func (q *query) list(s *observe.Snapshot) *ServiceList {
 	return out
 }
 
-// logE is the largest of the pools.
+// logE is the largest of the pools that are tested, 0 if there is none.
 func logE(s *observe.Service) float64 {
-	largest := 0.0
+	largest := math.Inf(-1)
 	for i := range s.Pools {
-		largest = max(largest, s.Pools[i].Evenness.LogE)
+		if e := &s.Pools[i].Evenness; e.Untested == "" {
+			largest = max(largest, e.LogE)
+		}
+	}
+	if math.IsInf(largest, -1) {
+		return 0
 	}
 	return largest
 }

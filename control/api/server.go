@@ -91,7 +91,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/latency", func(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, http.StatusOK, latencies(s.snapshot(r)))
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, "there is no "+r.URL.Path+" in this version")
 	})
 	return mux

@@ -5,6 +5,8 @@ package config
 
 import (
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -15,6 +17,9 @@ import (
 type Observe struct {
 	// Off loads no BPF program.
 	Off bool
+	// Required ends veridict where the programs cannot be loaded; otherwise it does
+	// without.
+	Required bool
 	// PinPath is where BPF maps and links are pinned. Empty: the usual place in the
 	// network namespace of the machine, and nowhere in another.
 	PinPath string
@@ -27,6 +32,7 @@ type Observe struct {
 const (
 	observeAuto          = "auto"
 	observeOff           = "off"
+	observeRequire       = "require"
 	defaultMaxSelections = 262144
 	largestMaxSelections = 1 << 24
 	defaultInterval      = 5 * time.Second
@@ -35,7 +41,7 @@ const (
 
 // observeConfiguration is the part of a file.
 type observeConfiguration struct {
-	// Mode is auto or off.
+	// Mode is auto, off or require.
 	Mode string `json:"mode,omitempty"`
 	// PinPath is an absolute path in a BPF file system.
 	PinPath       string          `json:"pinPath,omitempty"`
@@ -59,7 +65,7 @@ type observeFlags struct {
 }
 
 func (f *observeFlags) add(set *pflag.FlagSet) {
-	set.StringVar(&f.mode, "observe", "", "observe the kernel with BPF: auto (if it can) or off (default auto)")
+	set.StringVar(&f.mode, "observe", "", "observe the kernel with BPF: auto (if it can), off, or require (end if it cannot) (default auto)")
 	set.StringVar(&f.pinPath, "bpf-pin-path", "",
 		"`directory` of a BPF file system for maps and links (default /sys/fs/bpf/veridict in the machine's network namespace, nothing is pinned in others)")
 }
@@ -74,8 +80,8 @@ func (f *observeFlags) override(o *observeConfiguration) {
 }
 
 func (c *checker) observe(o *observeConfiguration) Observe {
-	if o.Mode != observeAuto && o.Mode != observeOff {
-		c.add("observe.mode", "%q is not %s or %s", o.Mode, observeAuto, observeOff)
+	if modes := []string{observeAuto, observeOff, observeRequire}; !slices.Contains(modes, o.Mode) {
+		c.add("observe.mode", "%q is none of %s", o.Mode, strings.Join(modes, ", "))
 	}
 	if o.PinPath != "" && !filepath.IsAbs(o.PinPath) {
 		c.add("observe.pinPath", "%q is not an absolute path", o.PinPath)
@@ -87,6 +93,6 @@ func (c *checker) observe(o *observeConfiguration) Observe {
 		c.add("observe.interval", "%s is less than %s", o.Interval.Duration, leastInterval)
 	}
 	return Observe{
-		Off: o.Mode == observeOff, PinPath: o.PinPath, MaxSelections: *o.MaxSelections, Interval: o.Interval.Duration,
+		Off: o.Mode == observeOff, Required: o.Mode == observeRequire, PinPath: o.PinPath, MaxSelections: *o.MaxSelections, Interval: o.Interval.Duration,
 	}
 }

@@ -66,12 +66,29 @@ func (f *frontends) want(sp *dataplane.ServicePort) {
 	}
 }
 
+// differs says whether the ServicePort was not programmed like this at last.
+func (f *frontends) differs(sp *dataplane.ServicePort) bool {
+	old := f.programmed[sp.Key]
+	return old == nil || !old.Equal(sp)
+}
+
+// differing returns those of the programmed ones that are not like this in ports.
+func (f *frontends) differing(ports map[dataplane.ServicePortKey]dataplane.ServicePort) []dataplane.ServicePortKey {
+	var keys []dataplane.ServicePortKey
+	for key := range f.programmed {
+		if sp, stays := ports[key]; !stays || f.differs(&sp) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // note has the ServicePort be programmed, and says whether it was otherwise before.
 func (f *frontends) note(sp *dataplane.ServicePort) bool {
-	old := f.programmed[sp.Key]
-	if old != nil && old.Equal(sp) {
+	if !f.differs(sp) {
 		return false
 	}
+	old := f.programmed[sp.Key]
 	f.programmed[sp.Key] = sp
 	if old != nil {
 		f.release(old, frontendsOf(sp))

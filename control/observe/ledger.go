@@ -16,18 +16,23 @@ import (
 // ledger joins the counters of the kernel with the ServicePorts that they are of.
 // It belongs to whoever holds Observer.reading.
 type ledger struct {
-	alpha  float64
-	log    *slog.Logger
-	warned map[string]string
+	alpha float64
+	// interval is how long a counter has to be still before it is removed.
+	interval time.Duration
+	log      *slog.Logger
+	warned   map[string]string
 
 	records map[dataplane.ServicePortKey]*record
 	// order is sorted by key; nil if it has to be made anew.
 	order    []*record
 	owners   map[FrontendID]*record
 	counters map[SelectionKey]*counter
-	// fresh are the records whose epochs begin with this reading or, if they changed
-	// during it, with the next.
+	// fresh are the records that are settled from this reading on or, if they were
+	// programmed during it, from the next.
 	fresh map[*record]moment
+	// known says that nothing is being programmed: the kernel has no ServicePort that
+	// is not known here.
+	known bool
 
 	readings   int
 	selections uint64
@@ -38,49 +43,12 @@ type ledger struct {
 	alarms      alarmBook
 }
 
-// counter is one of the kernel's, as it was at the last reading.
-type counter struct {
-	drawn, pinned uint64
-	// owner is who it counts for, nil for nobody; found at its version.
-	owner   *record
-	version int
-	pool    *pool
-	// place is that of the endpoint in the pool, -1 if it is not there.
-	place int
-	kind  selectionKind
-	// suspect is by how much it has grown though it should not have. It becomes an
-	// alarm if the next reading finds it as wrong: what is programmed is known a
-	// moment after the kernel has it.
-	suspect uint64
-	// quiet is for how many readings it has not changed.
-	quiet int
-	// reading is the last one that had it.
-	reading int
-}
-
-// selectionKind says what a counter counts.
-type selectionKind uint8
-
-const (
-	// expected: an endpoint that the ServicePort has.
-	expected selectionKind = iota
-	// unexpected: one that it does not have.
-	unexpected
-	// missed: the frontend was not translated.
-	missed
-)
-
-// quietReadings is after how many readings without a change the counter of an
-// endpoint that has left is removed: it is drawn no more, and packets that were under
-// way are through.
-const quietReadings = 2
-
-func newLedger(alpha float64, log *slog.Logger) *ledger {
+func newLedger(o *Options) *ledger {
 	return &ledger{
-		alpha: alpha, log: log, warned: make(map[string]string),
+		alpha: o.Alpha, interval: o.Interval, log: o.Logger, warned: make(map[string]string),
 		records: make(map[dataplane.ServicePortKey]*record), owners: make(map[FrontendID]*record),
 		counters: make(map[SelectionKey]*counter), fresh: make(map[*record]moment),
-		effects: make(effects), alarms: newAlarmBook(log),
+		effects: make(effects), alarms: newAlarmBook(o.Logger),
 	}
 }
 
@@ -94,36 +62,71 @@ const (
 	during
 )
 
-// learn takes over what was programmed.
+// learn takes over what is programmed.
 func (l *ledger) learn(events []event, when moment) {
 	for i := range events {
 		e := &events[i]
-		r := l.records[e.key]
-		if r != nil {
-			for _, id := range frontendsOf(r.port) {
-				if l.owners[id] == r {
-					delete(l.owners, id)
-				}
-			}
-		}
-		if e.port == nil {
-			if r != nil {
-				r.gone = true
-				delete(l.records, e.key)
-				delete(l.fresh, r)
-				l.order = nil
-			}
+		l.known = e.ended
+		if !e.ended {
+			l.unsettle(e.touched)
 			continue
 		}
-		if r == nil {
-			r = new(record)
-			l.records[e.key] = r
-			l.order = nil
+		for _, key := range e.removed {
+			l.remove(key)
 		}
-		r.change(e)
-		l.fresh[r] = when
-		for _, id := range frontendsOf(e.port) {
-			l.owners[id] = r
+		for _, sp := range e.changed {
+			l.program(sp, e.seen)
+		}
+		for _, key := range e.touched {
+			if r := l.records[key]; r != nil {
+				l.fresh[r] = when
+			}
+		}
+	}
+}
+
+// unsettle has nothing be concluded from what is about to change.
+func (l *ledger) unsettle(keys []dataplane.ServicePortKey) {
+	for _, key := range keys {
+		if r := l.records[key]; r != nil {
+			r.settled = false
+			delete(l.fresh, r)
+		}
+	}
+}
+
+func (l *ledger) program(sp *dataplane.ServicePort, seen time.Time) {
+	r := l.records[sp.Key]
+	if r == nil {
+		r = new(record)
+		l.records[sp.Key] = r
+		l.order = nil
+	} else {
+		l.disown(r)
+	}
+	r.change(sp, seen)
+	for _, id := range frontendsOf(sp) {
+		l.owners[id] = r
+	}
+}
+
+func (l *ledger) remove(key dataplane.ServicePortKey) {
+	r := l.records[key]
+	if r == nil {
+		return
+	}
+	l.disown(r)
+	r.gone = true
+	delete(l.records, key)
+	delete(l.fresh, r)
+	l.order = nil
+}
+
+// disown takes a record's frontends away, but for those that others have taken over.
+func (l *ledger) disown(r *record) {
+	for _, id := range frontendsOf(r.port) {
+		if l.owners[id] == r {
+			delete(l.owners, id)
 		}
 	}
 }
@@ -135,7 +138,7 @@ func (l *ledger) enter(reading *Reading) []SelectionKey {
 	for _, r := range l.records {
 		r.busy = false
 	}
-	var gone []SelectionKey
+	var useless []SelectionKey
 	for i := range reading.Selections {
 		s := &reading.Selections[i]
 		c := l.counters[s.SelectionKey]
@@ -144,41 +147,32 @@ func (l *ledger) enter(reading *Reading) []SelectionKey {
 			l.counters[s.SelectionKey] = c
 		}
 		c.reading = l.readings
-		l.resolve(c, &s.SelectionKey)
-		l.suspect(c, s, reading.At)
-		drawn, pinned := grown(&c.drawn, s.Drawn), grown(&c.pinned, s.Pinned)
-		if drawn+pinned > 0 {
-			c.quiet = 0
-			l.count(c, s, drawn, pinned)
-			continue
+		l.resolve(c, &s.SelectionKey, reading.At)
+		l.catchUp(c, s)
+		if drawn, pinned := grown(&c.drawn, s.Drawn), grown(&c.pinned, s.Pinned); drawn+pinned > 0 {
+			c.still = reading.At
+			l.count(c, s, drawn, pinned, reading.At)
 		}
-		c.quiet++
-		if c.owner == nil || c.kind == unexpected && c.quiet >= quietReadings {
-			gone = append(gone, s.SelectionKey)
+		if l.known && c.useless(reading.At, l.interval) {
+			useless = append(useless, s.SelectionKey)
 		}
 	}
-	for _, key := range gone {
-		delete(l.counters, key)
-	}
-	if len(l.counters) > len(reading.Selections)-len(gone) {
+	if len(l.counters) > len(reading.Selections) {
 		maps.DeleteFunc(l.counters, func(_ SelectionKey, c *counter) bool { return c.reading != l.readings })
 	}
 	l.settle(reading.At)
-	return gone
+	return useless
 }
 
-// grown returns by how much a counter has grown, and remembers it. One that has become
-// smaller was removed and began anew.
-func grown(before *uint64, now uint64) uint64 {
-	more := now - *before
-	if now < *before {
-		more = now
+// forget drops counters that were removed from the kernel.
+func (l *ledger) forget(keys []SelectionKey) {
+	for _, key := range keys {
+		delete(l.counters, key)
 	}
-	*before = now
-	return more
 }
 
-// settle begins the epochs of what has changed before this reading.
+// settle has what was programmed before this reading be settled from it on, and begins
+// the epochs of new pools.
 func (l *ledger) settle(now time.Time) {
 	for r, when := range l.fresh {
 		if when == during {
@@ -197,27 +191,36 @@ func (l *ledger) settle(now time.Time) {
 }
 
 // resolve finds out what a counter counts, if that may have changed.
-func (l *ledger) resolve(c *counter, key *SelectionKey) {
+func (l *ledger) resolve(c *counter, key *SelectionKey, now time.Time) {
 	if c.owner != nil && !c.owner.gone && c.owner.version == c.version {
 		return
 	}
+	before := *c
 	r, vip := l.owner(key.VIP)
 	c.owner, c.pool, c.place, c.kind = r, nil, -1, unexpected
-	if r == nil {
-		return
+	if r != nil {
+		c.version, c.owned = r.version, true
 	}
-	c.version = r.version
-	if key.Endpoint == netip.AddrPortFrom(key.VIP.Addr, key.VIP.Port) && !r.has(key.Endpoint) {
-		c.kind = missed
-		return
+	untranslated := key.Endpoint == netip.AddrPortFrom(key.VIP.Addr, key.VIP.Port)
+	switch {
+	case untranslated && (r == nil || !r.has(key.Endpoint)):
+		c.kind = unserved
+		if r != nil && r.serves(vip) {
+			c.kind = missed
+		}
+	case r == nil:
+	default:
+		if c.pool = r.poolOf(vip); c.pool != nil {
+			c.place = c.pool.find(key.Endpoint)
+		}
+		// A pod may use all endpoints by whichever frontend, those that serve while
+		// they terminate included.
+		if c.place >= 0 || c.pool == nil && r.has(key.Endpoint) {
+			c.kind = expected
+		}
 	}
-	if c.pool = r.poolOf(vip); c.pool != nil {
-		c.place = c.pool.find(key.Endpoint)
-	}
-	// A pod may use all endpoints by whichever frontend, those that serve while they
-	// terminate included.
-	if c.place >= 0 || c.pool == nil && r.has(key.Endpoint) {
-		c.kind = expected
+	if c.owner != before.owner || c.kind != before.kind || c.still.IsZero() {
+		c.still = now
 	}
 }
 
@@ -232,32 +235,59 @@ func (l *ledger) owner(vip dataplane.VIP) (*record, dataplane.VIP) {
 }
 
 // count adds the growth of a counter to all that it belongs to.
-func (l *ledger) count(c *counter, s *Selection, drawn, pinned uint64) {
+func (l *ledger) count(c *counter, s *Selection, drawn, pinned uint64, now time.Time) {
+	translated := c.kind == expected || c.kind == unexpected
+	if translated {
+		l.selections += drawn + pinned
+	}
 	r := c.owner
 	if r == nil {
-		l.selections += drawn + pinned
+		if translated && !c.owned {
+			c.earlyDrawn += drawn
+			c.earlyPinned += pinned
+		}
 		return
 	}
 	r.service = nil
-	if c.kind == missed {
-		r.missed += drawn + pinned
-		if r.settled && r.serves(frontendVIP(r, s.VIP)) {
-			c.suspect += drawn + pinned
+	if r.settled {
+		switch c.kind {
+		case unexpected:
+			l.alarms.unknown(r, s, drawn+pinned, now)
+		case missed:
+			l.alarms.missed(r, s, drawn+pinned, now)
+		case expected, unserved:
 		}
+	}
+	if !translated {
+		r.missed += drawn + pinned
 		return
 	}
-	l.selections += drawn + pinned
+	l.credit(c, s, drawn, pinned)
+}
+
+// catchUp gives a counter's first owner what was counted before it was known.
+func (l *ledger) catchUp(c *counter, s *Selection) {
+	if c.owner == nil || c.earlyDrawn+c.earlyPinned == 0 && (c.unplaced == 0 || c.kind != expected) {
+		return
+	}
+	l.credit(c, s, c.earlyDrawn, c.earlyPinned)
+	c.earlyDrawn, c.earlyPinned = 0, 0
+}
+
+// credit adds selections to their owner's totals and, if they were surely drawn from
+// what is programmed now, to the epoch.
+func (l *ledger) credit(c *counter, s *Selection, drawn, pinned uint64) {
+	r := c.owner
 	r.drawn += drawn
 	r.pinned += pinned
 	r.busy = true
-	if c.kind == unexpected {
-		if r.settled {
-			c.suspect += drawn + pinned
-		}
+	c.unplaced += drawn + pinned
+	if c.kind != expected {
 		return
 	}
-	r.enter(s, drawn+pinned)
-	if c.pool != nil && !c.pool.since.IsZero() {
+	r.enter(s, c.unplaced)
+	c.unplaced = 0
+	if c.pool != nil && r.settled {
 		c.pool.drawn[c.place] += drawn
 		c.pool.n += drawn
 	}
@@ -265,32 +295,6 @@ func (l *ledger) count(c *counter, s *Selection, drawn, pinned uint64) {
 		delete(r.waiting, s.Endpoint)
 		l.programmed(s.First.Sub(seen))
 	}
-}
-
-// suspect raises an alarm about what the last reading found wrong and is wrong still.
-func (l *ledger) suspect(c *counter, s *Selection, now time.Time) {
-	n := c.suspect
-	if n == 0 {
-		return
-	}
-	c.suspect = 0
-	switch r := c.owner; {
-	case r == nil || !r.settled:
-	case c.kind == unexpected:
-		l.alarms.unknown(r, s, n, now)
-	case c.kind == missed && r.serves(frontendVIP(r, s.VIP)):
-		l.alarms.missed(r, s, n, now)
-	}
-}
-
-// frontendVIP returns the VIP of r that a destination belongs to: a NodePort has no
-// address.
-func frontendVIP(r *record, vip dataplane.VIP) dataplane.VIP {
-	if slices.Contains(r.port.VIPs(), vip) {
-		return vip
-	}
-	vip.Addr = netip.Addr{}
-	return vip
 }
 
 // enter adds to the total of an endpoint.

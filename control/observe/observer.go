@@ -6,6 +6,7 @@ package observe
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,13 +57,19 @@ type Observer struct {
 	snapshot atomic.Pointer[Snapshot]
 }
 
-// event is a ServicePort as it was programmed, or that it is gone.
+// event is the begin or the end of a call that programs.
 type event struct {
-	key dataplane.ServicePortKey
-	// port is nil for one that is gone.
-	port *dataplane.ServicePort
-	// at is when it was programmed, seen when the change was noticed.
-	at, seen time.Time
+	// ended says that it succeeded. After one that did not, nobody knows what the
+	// kernel has until another has.
+	ended bool
+	// touched are the ServicePorts that it is about: at its begin those that become
+	// something else, at its end all that the kernel has for sure.
+	touched []dataplane.ServicePortKey
+	// changed and removed are those that have become something else, once it ended.
+	changed []*dataplane.ServicePort
+	removed []dataplane.ServicePortKey
+	// seen is when the changes were noticed.
+	seen time.Time
 }
 
 // New returns an Observer before inner.
@@ -80,7 +87,7 @@ func New(inner dataplane.Syncer, o Options) *Observer {
 		o.Status = o.Probes.Status()
 	}
 	obs := &Observer{
-		Syncer: inner, o: o, ledger: newLedger(o.Alpha, o.Logger),
+		Syncer: inner, o: o, ledger: newLedger(&o),
 		frontends: newFrontends(o.Probes, o.Logger), begun: make(chan struct{}, 1),
 	}
 	obs.snapshot.Store(&Snapshot{Probes: o.Status})
@@ -91,22 +98,20 @@ func New(inner dataplane.Syncer, o Options) *Observer {
 func (o *Observer) Reset(ctx context.Context, state dataplane.State) (dataplane.Report, error) {
 	// Before they are programmed, so that their first connection is counted.
 	o.frontends.addAll(state.ServicePorts)
-	seen := o.o.Clock.Now()
+	o.queue(event{touched: o.frontends.differing(state.ServicePorts)})
+	end := event{ended: true, seen: o.o.Clock.Now()}
 	report, err := o.Syncer.Reset(ctx, state)
 	if err != nil {
 		return report, err
 	}
-	var events []event
-	at := o.o.Clock.Now()
-	for _, gone := range o.frontends.retain(state.ServicePorts) {
-		events = append(events, event{key: gone, at: at})
-	}
+	end.removed = o.frontends.retain(state.ServicePorts)
 	for key, sp := range state.ServicePorts {
+		end.touched = append(end.touched, key)
 		if o.frontends.note(&sp) {
-			events = append(events, event{key: key, port: &sp, at: at, seen: seen})
+			end.changed = append(end.changed, &sp)
 		}
 	}
-	o.queue(events)
+	o.queue(end)
 	select {
 	case o.begun <- struct{}{}:
 	default:
@@ -117,31 +122,38 @@ func (o *Observer) Reset(ctx context.Context, state dataplane.State) (dataplane.
 // Sync is part of dataplane.Syncer.
 func (o *Observer) Sync(ctx context.Context, update dataplane.Update) (dataplane.Report, error) {
 	o.frontends.add(update.Changed)
+	begin := event{touched: slices.Clone(update.Removed)}
+	end := event{ended: true, seen: update.Seen, removed: update.Removed}
+	for i := range update.Changed {
+		sp := &update.Changed[i]
+		end.touched = append(end.touched, sp.Key)
+		if o.frontends.differs(sp) {
+			begin.touched = append(begin.touched, sp.Key)
+		}
+	}
+	o.queue(begin)
 	report, err := o.Syncer.Sync(ctx, update)
 	if err != nil {
 		return report, err
 	}
-	events := make([]event, 0, len(update.Changed)+len(update.Removed))
-	at := o.o.Clock.Now()
 	for _, key := range update.Removed {
 		o.frontends.remove(key)
-		events = append(events, event{key: key, at: at})
 	}
 	for i := range update.Changed {
 		sp := update.Changed[i]
 		if o.frontends.note(&sp) {
-			events = append(events, event{key: sp.Key, port: &sp, at: at, seen: update.Seen})
+			end.changed = append(end.changed, &sp)
 		}
 	}
 	o.frontends.flush()
-	o.queue(events)
+	o.queue(end)
 	return report, nil
 }
 
-func (o *Observer) queue(events []event) {
+func (o *Observer) queue(e event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.events = append(o.events, events...)
+	o.events = append(o.events, e)
 }
 
 func (o *Observer) take() []event {
@@ -186,10 +198,12 @@ func (o *Observer) Refresh() *Snapshot {
 	if err != nil {
 		return o.publish(o.ledger.failed(o.snapshot.Load(), err))
 	}
-	gone := o.ledger.enter(&reading)
+	useless := o.ledger.enter(&reading)
 	if o.o.Probes != nil {
-		if err := o.o.Probes.Forget(gone); err != nil {
+		if err := o.o.Probes.Forget(useless); err != nil {
 			o.ledger.warnOnce("cannot remove counters of endpoints that have left", err)
+		} else {
+			o.ledger.forget(useless)
 		}
 		o.ledger.judge(&reading)
 	}

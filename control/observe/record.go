@@ -18,8 +18,8 @@ type record struct {
 	// more: what was found out about the ServicePort before does not hold.
 	version int
 	gone    bool
-	// settled says that it was as it is during the whole interval before this
-	// reading.
+	// settled says that the kernel has had it as it is here, during the whole interval
+	// before this reading.
 	settled bool
 	pools   []*pool
 	// drawn, pinned and missed are totals.
@@ -42,14 +42,14 @@ type tally struct {
 
 // change makes the ServicePort what it has become. An epoch goes on where nothing
 // that is drawn from has changed.
-func (r *record) change(e *event) {
+func (r *record) change(sp *dataplane.ServicePort, seen time.Time) {
 	old := r.pools
-	r.port = e.port
+	r.port = sp
 	r.version++
 	r.settled = false
 	r.service = nil
 	r.pools = nil
-	for _, p := range poolsOf(e.port) {
+	for _, p := range poolsOf(sp) {
 		i := slices.IndexFunc(old, func(o *pool) bool { return o.local == p.local && o.continues(p) })
 		if i < 0 {
 			r.pools = append(r.pools, p)
@@ -59,7 +59,7 @@ func (r *record) change(e *event) {
 		old[i].endpoints = p.endpoints
 		r.pools = append(r.pools, old[i])
 	}
-	r.await(old, e.seen)
+	r.await(old, seen)
 	for addr := range r.tally {
 		if !r.has(addr) {
 			delete(r.tally, addr)
