@@ -122,6 +122,10 @@ func TestProbesChangeTheirMode(t *testing.T) {
 	third := openProbes(t, probes.Options{PinPath: o.PinPath}, sp)
 	connect(third)
 	alone(t, third)
+	// Tracing programs cannot be detached: they go with the last process that holds them.
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
 	if usual == probes.Netfilter {
 		await(t, func() bool { return tracing(t) == 0 })
 	}
