@@ -26,6 +26,11 @@ import (
 )
 
 const (
+	// The checks' ports are below all that the kernel gives to clients in this
+	// namespace: a client that asks where nobody listens yet would meet itself there
+	// sooner or later, and its port stays taken for a minute.
+	checkPort, otherCheckPort = 980, 981
+
 	balancedService = `---
 apiVersion: v1
 kind: Service
@@ -56,8 +61,8 @@ func TestHealthCheckNodePorts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(fmt.Sprintf(balancedService+balancedSlice, 31980, "this"))
-	logger := slog.New(slog.DiscardHandler)
+	write(fmt.Sprintf(balancedService+balancedSlice, checkPort, "this"))
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	proxy := health.NewProxy(time.Minute, nil)
 	server := health.NewServer(health.Options{Healthy: proxy.Healthy, Logger: logger})
 	controller := control.New(control.Options{
@@ -78,14 +83,14 @@ func TestHealthCheckNodePorts(t *testing.T) {
 			}
 		}
 	}()
-	awaitHealth(t, 31980, http.StatusOK)
-	write(fmt.Sprintf(balancedService+balancedSlice, 31980, "other"))
-	awaitHealth(t, 31980, http.StatusServiceUnavailable)
-	write(fmt.Sprintf(balancedService+balancedSlice, 31981, "this"))
-	awaitHealth(t, 31981, http.StatusOK)
-	awaitHealth(t, 31980, 0)
+	awaitHealth(t, checkPort, http.StatusOK)
+	write(fmt.Sprintf(balancedService+balancedSlice, checkPort, "other"))
+	awaitHealth(t, checkPort, http.StatusServiceUnavailable)
+	write(fmt.Sprintf(balancedService+balancedSlice, otherCheckPort, "this"))
+	awaitHealth(t, otherCheckPort, http.StatusOK)
+	awaitHealth(t, checkPort, 0)
 	write("")
-	awaitHealth(t, 31981, 0)
+	awaitHealth(t, otherCheckPort, 0)
 }
 
 // awaitHealth asks until the status is the wanted one; 0 is a refused connection.
