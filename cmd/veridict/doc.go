@@ -7,7 +7,7 @@
 // This package turns flags into dependencies and runs them; what they do is in
 // the packages that it imports. It is the only place where signals, exit codes
 // and the log's form are decided. The exit code is 0 if all went well, 1 if
-// something failed or the kernel differs from the manifests, and 2 for mistakes
+// something failed or the kernel differs from the objects, and 2 for mistakes
 // on the command line or in the configuration. Errors are one line on standard
 // error, results go to standard output.
 package main

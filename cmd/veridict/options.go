@@ -19,10 +19,11 @@ import (
 	"github.com/veridict/veridict/control"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/source"
+	"github.com/veridict/veridict/control/source/kube"
 	"github.com/veridict/veridict/dataplane"
 )
 
-// manifestOptions are the flags of all commands that read manifests.
+// manifestOptions are the flags of all commands that read objects.
 type manifestOptions struct {
 	dir    string
 	config *config.Flags
@@ -30,15 +31,12 @@ type manifestOptions struct {
 
 func addManifestFlags(cmd *cobra.Command) *manifestOptions {
 	o := &manifestOptions{config: config.AddFlags(cmd.Flags())}
-	cmd.Flags().StringVar(&o.dir, "manifests", "", "`directory` of Services, EndpointSlices, Nodes and ServiceCIDRs as YAML or JSON (required)")
+	cmd.Flags().StringVar(&o.dir, "manifests", "", "`directory` of Services, EndpointSlices, Nodes and ServiceCIDRs as YAML or JSON, instead of an API server")
 	return o
 }
 
 // load returns the configuration and the source. It writes warnings to the log.
-func (o *manifestOptions) load(logger *slog.Logger) (config.Config, *source.Dir, error) {
-	if o.dir == "" {
-		return config.Config{}, nil, usagef("--manifests is required")
-	}
+func (o *manifestOptions) load(logger *slog.Logger) (config.Config, control.Source, error) {
 	cfg, warnings, err := o.config.Load(os.Hostname)
 	if err != nil {
 		return config.Config{}, nil, asUsage(err)
@@ -47,10 +45,28 @@ func (o *manifestOptions) load(logger *slog.Logger) (config.Config, *source.Dir,
 		logger.Warn("configuration", "warning", warning)
 	}
 	tuneMemory()
-	return cfg, source.NewDir(source.Options{Dir: o.dir, NodeName: cfg.NodeName, Logger: logger}), nil
+	if o.dir != "" {
+		return cfg, source.NewDir(source.Options{Dir: o.dir, NodeName: cfg.NodeName, Logger: logger}), nil
+	}
+	client, err := connect(cfg.Client)
+	if err != nil {
+		return config.Config{}, nil, err
+	}
+	return cfg, kube.New(kube.Options{Client: client, NodeName: cfg.NodeName, Logger: logger}), nil
 }
 
-// loadState returns the configuration and what the manifests ask for now. It
+func connect(c config.Client) (*kube.Clientset, error) {
+	client, err := kube.Connect(kube.Connection{
+		Kubeconfig: c.Kubeconfig, Master: c.Master, ContentType: c.ContentType, QPS: c.QPS, Burst: c.Burst,
+		UserAgent: "veridict/" + version(),
+	})
+	if errors.Is(err, kube.ErrNoServer) {
+		return nil, usagef("%w: give --kubeconfig or --manifests; only in a pod neither is needed", err)
+	}
+	return client, err
+}
+
+// loadState returns the configuration and what the objects ask for now. It
 // writes warnings and problems to the log.
 func (o *manifestOptions) loadState(ctx context.Context, logger *slog.Logger) (config.Config, dataplane.State, error) {
 	cfg, src, err := o.load(logger)

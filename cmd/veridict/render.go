@@ -12,7 +12,7 @@ import (
 
 func newRenderCommand(level *slog.LevelVar) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "render --manifests DIR",
+		Use:   "render",
 		Short: "Print what would be programmed as text for nft -f, without touching the kernel",
 		Args:  noArguments,
 	}

@@ -70,7 +70,7 @@ func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
 // errDrift ends verify when there are differences, which are its output.
-var errDrift = errors.New("the kernel differs from the manifests")
+var errDrift = errors.New("the kernel differs from the objects")
 
 // isQuiet says whether the error was reported already: by verify, or by the
 // process that ran in our place.

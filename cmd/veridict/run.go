@@ -24,14 +24,16 @@ import (
 	"github.com/veridict/veridict/control/health"
 	"github.com/veridict/veridict/control/metrics"
 	"github.com/veridict/veridict/control/observe"
-	"github.com/veridict/veridict/control/source"
 )
 
 func newRunCommand(level *slog.LevelVar) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "run --manifests DIR",
-		Short: "Program the Services of a directory of manifests and follow its changes",
-		Long: `Program the Services of a directory of manifests and follow its changes.
+		Use:   "run",
+		Short: "Program the Services of a cluster, or of a directory of manifests, and follow changes",
+		Long: `Program the Services of a cluster, or of a directory of manifests, and follow changes.
+
+The objects are those of the API server that --kubeconfig names, in a pod those of
+its own cluster, or with --manifests those of a directory.
 
 The rules stay in place when veridict ends; see cleanup.
 
@@ -92,7 +94,7 @@ func newHealthServer(proxy *health.Proxy, logger *slog.Logger) *health.Server {
 // agent is what a running proxy is made of.
 type agent struct {
 	cfg      config.Config
-	source   *source.Dir
+	source   control.Source
 	kernel   *kernel
 	socket   string
 	logger   *slog.Logger
@@ -103,7 +105,7 @@ type agent struct {
 }
 
 // newAgent attaches the probes. The caller calls run.
-func newAgent(cfg config.Config, src *source.Dir, kernel *kernel, socket string, logger *slog.Logger) (*agent, error) {
+func newAgent(cfg config.Config, src control.Source, kernel *kernel, socket string, logger *slog.Logger) (*agent, error) {
 	observer, closeProbes, err := newObserver(cfg.Observe, kernel, logger)
 	if err != nil {
 		return nil, err

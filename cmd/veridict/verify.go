@@ -13,8 +13,8 @@ import (
 
 func newVerifyCommand(level *slog.LevelVar) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "verify --manifests DIR",
-		Short: "Compare the kernel with a directory of manifests; exit 1 on any difference",
+		Use:   "verify",
+		Short: "Compare the kernel with the objects of a cluster or directory; exit 1 on any difference",
 		Args:  noArguments,
 	}
 	manifests := addManifestFlags(cmd)
@@ -53,7 +53,7 @@ func writeDifferences(w io.Writer, format string, differences []difference) erro
 		}
 	}
 	if len(differences) == 0 {
-		_, err := fmt.Fprintln(w, "the kernel is as the manifests ask")
+		_, err := fmt.Fprintln(w, "the kernel is as the objects ask")
 		return err
 	}
 	return nil

@@ -16,10 +16,12 @@ import (
 	"github.com/veridict/veridict/dataplane"
 )
 
-// kube-proxy's defaults.
 const (
-	defaultSyncPeriod    = 30 * time.Second
-	defaultMinSyncPeriod = time.Second
+	// kube-proxy's default.
+	defaultSyncPeriod = 30 * time.Second
+	// defaultMinSyncPeriod is less than kube-proxy's second: a sync costs in
+	// proportion to what has changed, and a change after another one should not wait.
+	defaultMinSyncPeriod = 50 * time.Millisecond
 )
 
 // The local detectors that kube-proxy has.
@@ -43,6 +45,7 @@ func setDefaults(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguratio
 	if own.Layout == "" {
 		own.Layout = LayoutMarkFree
 	}
+	setClientDefaults(in)
 	setNetworkDefaults(in, own)
 	own.Observe.setDefaults()
 	setMetricsDefaults(in, &own.Metrics)
@@ -88,6 +91,7 @@ func check(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguration) (Co
 	c.setNetwork(&config, in, own)
 	config.Observe = c.observe(&own.Observe)
 	config.Metrics = c.metrics(in, &own.Metrics)
+	config.Client = c.client(in)
 	return config, c.mistakes
 }
 

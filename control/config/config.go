@@ -15,6 +15,7 @@ import (
 type Config struct {
 	// NodeName is the name of this node's object, in lower case.
 	NodeName string
+	Client   Client
 	Layout   Layout
 	// MinSyncPeriod is the least pause between two syncs; SyncPeriod is the
 	// longest pause before a failed one is tried again.

@@ -42,10 +42,11 @@ func load(t *testing.T, file string, args ...string) (config.Config, []string, e
 
 func defaults(change func(*config.Config)) config.Config {
 	c := config.Config{
-		NodeName: "host.example", Layout: config.LayoutMarkFree, MinSyncPeriod: time.Second, SyncPeriod: 30 * time.Second,
+		NodeName: "host.example", Layout: config.LayoutMarkFree, MinSyncPeriod: 50 * time.Millisecond, SyncPeriod: 30 * time.Second,
 		NodePorts: config.NodePorts{Primary: true}, Conntrack: defaultConntrack(), MaxPins: 262144,
 		Observe: config.Observe{MaxSelections: 262144, Interval: 5 * time.Second},
 		Metrics: config.Metrics{Address: "127.0.0.1:10249", ServiceLimit: 1000, EndpointLimit: 1000},
+		Client:  config.Client{ContentType: "application/vnd.kubernetes.protobuf", QPS: 5, Burst: 10},
 	}
 	if change != nil {
 		change(&c)

@@ -32,6 +32,7 @@ type Flags struct {
 	network          networkFlags
 	observe          observeFlags
 	metrics          metricsFlags
+	client           clientFlags
 }
 
 // networkFlags are those about addresses and connection tracking.
@@ -100,6 +101,7 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	f.network.add(set)
 	f.observe.add(set)
 	f.metrics.add(set)
+	f.client.add(set)
 	return f
 }
 
@@ -154,13 +156,14 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 	if len(mistakes) > 0 {
 		return Config{}, nil, &Invalid{Where: where, Mistakes: mistakes}
 	}
+	config.Client.Master = f.client.master
 	return config, warnings, nil
 }
 
 // isFileFlag says whether a flag stands for a field of the file and counts only
 // without one. All other flags always count.
 func isFileFlag(name string) bool {
-	return slices.Contains(networkFlagNames(), name) || slices.Contains([]string{
+	return slices.Contains(networkFlagNames(), name) || slices.Contains(clientFlagNames(), name) || slices.Contains([]string{
 		"proxy-mode", "cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix",
 		"masquerade-all", "iptables-sync-period", "iptables-min-sync-period", flagMetricsAddress, flagHardFail,
 	}, name)
@@ -179,5 +182,6 @@ func (f *Flags) kubeProxy() kubeproxy.KubeProxyConfiguration {
 	in.NFTables.MinSyncPeriod.Duration = f.minSyncPeriod
 	f.network.fill(&in)
 	f.metrics.fill(&in)
+	f.client.fill(&in)
 	return in
 }

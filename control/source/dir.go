@@ -27,6 +27,9 @@ type Batch struct {
 	// Synced says that the objects are complete. Nothing may be programmed
 	// before that.
 	Synced bool
+	// Outages are what cannot be read at the moment, in words, sorted: objects may
+	// have changed since.
+	Outages []string
 }
 
 // Handler takes batches, one call at a time.
