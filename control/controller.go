@@ -46,6 +46,14 @@ type HealthChecks interface {
 	SetAddresses(addresses []netip.Addr)
 }
 
+// EventRecorder tells operators what they must act on. Its methods do not block.
+type EventRecorder interface {
+	// SetProblems takes all problems that there are now.
+	SetProblems(problems []convert.Problem)
+	// SetFailure takes how the last sync ended, nil for well.
+	SetFailure(err error)
+}
+
 // Options are what a [Controller] is made of.
 type Options struct {
 	Config config.Config
@@ -66,6 +74,8 @@ type Options struct {
 	Drift <-chan struct{}
 	// Observer is told what comes and what becomes of it, if set.
 	Observer SyncObserver
+	// Events is told what is wrong, if set.
+	Events EventRecorder
 }
 
 // Controller keeps a dataplane equal to the objects of a source. It is used for
@@ -78,8 +88,10 @@ type Controller struct {
 	mu       sync.Mutex
 	tracker  *tracker.Tracker
 	problems problemList
-	facts    syncFacts
-	synced   bool
+	// outages are those of the last batch.
+	outages []string
+	facts   syncFacts
+	synced  bool
 	// reset says that the next call must hand over the whole state.
 	reset bool
 	// checked is the version of the health checks that were handed over.
@@ -98,7 +110,7 @@ func New(o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = runner.RealClock{}
 	}
-	c := &Controller{o: o, tracker: newTracker(o.Config), problems: problemList{logger: o.Logger}, reset: true}
+	c := &Controller{o: o, tracker: newTracker(o.Config), problems: problemList{logger: o.Logger, events: o.Events}, reset: true}
 	c.facts = syncFacts{observer: o.Observer, problems: &c.problems, started: o.Clock.Now()}
 	c.runner = runner.New(runner.Options{
 		Run:         c.sync,
@@ -181,6 +193,11 @@ func (c *Controller) handle(batch source.Batch) {
 	c.tracker.Apply(batch.Changes)
 	c.problems.setObjects(batch.Problems, c.tracker.Problems())
 	c.facts.batch(batch)
+	c.outages = batch.Outages
+	if c.o.Health != nil {
+		c.o.Health.SetOutages(batch.Outages)
+		c.o.Health.SetEligible(c.tracker.NodeEligible())
+	}
 	if !batch.Synced {
 		return
 	}
@@ -287,6 +304,9 @@ func (c *Controller) program(ctx context.Context, w *work) (dataplane.Report, er
 	c.noteFacts(&report, took, err)
 	w.facts.Start, w.facts.Took, w.facts.Report, w.facts.Err = start, took, report, err
 	defer func() { c.facts.synced(w.facts) }()
+	if c.o.Events != nil && ctx.Err() == nil {
+		c.o.Events.SetFailure(err)
+	}
 	if err != nil {
 		c.reset = true
 		c.due = time.Time{}

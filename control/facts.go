@@ -27,6 +27,8 @@ type Facts struct {
 	Pending time.Time
 	// Problems is the number of things that are not served as written.
 	Problems int
+	// Outages are what the source cannot read at the moment, in words.
+	Outages []string
 }
 
 // Facts returns them. It may be called at any time.
@@ -37,6 +39,7 @@ func (c *Controller) Facts() Facts {
 	facts.Synced = c.synced
 	facts.Pending = c.waiting
 	facts.Problems = len(c.problems.all())
+	facts.Outages = c.outages
 	return facts
 }
 

@@ -13,7 +13,9 @@ import (
 
 // problemList knows what is wrong and logs each problem once, when it appears.
 type problemList struct {
-	logger   *slog.Logger
+	logger *slog.Logger
+	// events is told all problems when any come or go, if set.
+	events   EventRecorder
 	objects  []convert.Problem
 	rejected []convert.Problem
 	logged   map[convert.Problem]struct{}
@@ -54,12 +56,18 @@ func (l *problemList) counts() ProblemCounts {
 }
 
 func (l *problemList) log() {
-	logged := make(map[convert.Problem]struct{}, len(l.objects)+len(l.rejected))
-	for _, problem := range l.all() {
+	all := l.all()
+	logged := make(map[convert.Problem]struct{}, len(all))
+	news := false
+	for _, problem := range all {
 		if _, known := l.logged[problem]; !known {
 			LogProblem(l.logger, problem)
+			news = true
 		}
 		logged[problem] = struct{}{}
+	}
+	if l.events != nil && (news || len(logged) != len(l.logged)) {
+		l.events.SetProblems(all)
 	}
 	l.logged = logged
 }

@@ -71,7 +71,7 @@ func Open(o Options) (*Probes, error) {
 		return nil, err
 	}
 	if o.PinPath != "" {
-		if err := preparePins(o.PinPath); err != nil {
+		if err := Prepare(o.PinPath); err != nil {
 			return nil, err
 		}
 	}

@@ -16,8 +16,9 @@ import (
 // linksDir is the directory of pinned links.
 const linksDir = "links"
 
-// preparePins makes the directories.
-func preparePins(path string) error {
+// Prepare makes the directories to pin in, and mounts the BPF file system at
+// /sys/fs/bpf if path is there and it is missing. [Open] does so, too, where it may.
+func Prepare(path string) error {
 	if err := ensureBPFFS(path); err != nil {
 		return err
 	}

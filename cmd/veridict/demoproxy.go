@@ -112,8 +112,8 @@ func demoConfig(flags map[string]string) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, fmt.Errorf("configure the demo's proxy: %w", err)
 	}
-	// Nobody scrapes the demo's namespace.
-	cfg.Metrics.Address = ""
+	// Nobody asks in the demo's namespace.
+	cfg.Metrics.Address, cfg.Healthz = "", ""
 	return cfg, nil
 }
 

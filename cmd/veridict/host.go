@@ -5,10 +5,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
+
+	"k8s.io/klog/v2"
 
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/dataplane/host"
@@ -33,6 +37,37 @@ func setConntrack(cfg config.Config, logger *slog.Logger) {
 		logger.Warn("connection tracking is not set up as configured", "err", err)
 	}
 }
+
+// initialise does what a process without privileges cannot: the main container of a
+// Pod finds it done. It ends with an error where that is not allowed either.
+func initialise(cfg config.Config, logger *slog.Logger) error {
+	err := host.Conntrack(cfg.Conntrack).Apply(host.OSFiles{}, runtime.NumCPU(), inInitialNetns(), logger)
+	if err != nil {
+		return fmt.Errorf("set up connection tracking: %w", err)
+	}
+	if cfg.Observe.Off {
+		return nil
+	}
+	if err := prepareProbes(cfg.Observe); err != nil {
+		if cfg.Observe.Required {
+			return err
+		}
+		logger.Warn("the kernel will not be observed", "reason", err)
+	}
+	return nil
+}
+
+// setOOMScore has the kernel look for other processes first when memory is short.
+func setOOMScore(cfg config.Config, logger *slog.Logger) {
+	err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(cfg.OOMScoreAdj)), 0)
+	if err != nil {
+		logger.Warn("the kernel may end veridict before others when memory is short; CAP_SYS_RESOURCE allows --oom-score-adj",
+			"oomScoreAdj", cfg.OOMScoreAdj, "err", err)
+	}
+}
+
+// bridgeKlog has client-go log to the same place. Its logger is the process's.
+func bridgeKlog(logger *slog.Logger) { klog.SetSlogLogger(logger) }
 
 // inInitialNetns says whether this process is in the machine's own network
 // namespace, or in one of a container that stands for it: then the file of a

@@ -35,24 +35,31 @@ func addManifestFlags(cmd *cobra.Command) *manifestOptions {
 	return o
 }
 
-// load returns the configuration and the source. It writes warnings to the log.
-func (o *manifestOptions) load(logger *slog.Logger) (config.Config, control.Source, error) {
+// load returns the configuration and the log that it asks for, to which it writes
+// warnings.
+func (o *manifestOptions) load(cmd *cobra.Command, level *slog.LevelVar) (config.Config, *slog.Logger, error) {
 	cfg, warnings, err := o.config.Load(os.Hostname)
 	if err != nil {
 		return config.Config{}, nil, asUsage(err)
 	}
+	logger := newConfiguredLogger(cmd, level, cfg.Log)
 	for _, warning := range warnings {
 		logger.Warn("configuration", "warning", warning)
 	}
+	return cfg, logger, nil
+}
+
+// source returns where objects come from.
+func (o *manifestOptions) source(cfg config.Config, logger *slog.Logger) (control.Source, *kube.Clientset, error) {
 	tuneMemory()
 	if o.dir != "" {
-		return cfg, source.NewDir(source.Options{Dir: o.dir, NodeName: cfg.NodeName, Logger: logger}), nil
+		return source.NewDir(source.Options{Dir: o.dir, NodeName: cfg.NodeName, Logger: logger}), nil, nil
 	}
 	client, err := connect(cfg.Client)
 	if err != nil {
-		return config.Config{}, nil, err
+		return nil, nil, err
 	}
-	return cfg, kube.New(kube.Options{Client: client, NodeName: cfg.NodeName, Logger: logger}), nil
+	return kube.New(kube.Options{Client: client, NodeName: cfg.NodeName, Logger: logger}), client, nil
 }
 
 func connect(c config.Client) (*kube.Clientset, error) {
@@ -66,25 +73,34 @@ func connect(c config.Client) (*kube.Clientset, error) {
 	return client, err
 }
 
-// loadState returns the configuration and what the objects ask for now. It
+// loadState returns the configuration, the log and what the objects ask for now. It
 // writes warnings and problems to the log.
-func (o *manifestOptions) loadState(ctx context.Context, logger *slog.Logger) (config.Config, dataplane.State, error) {
-	cfg, src, err := o.load(logger)
+func (o *manifestOptions) loadState(cmd *cobra.Command, level *slog.LevelVar) (config.Config, *slog.Logger, dataplane.State, error) {
+	cfg, logger, err := o.load(cmd, level)
 	if err != nil {
-		return config.Config{}, dataplane.State{}, err
+		return config.Config{}, nil, dataplane.State{}, err
+	}
+	state, err := o.stateOf(cmd.Context(), cfg, logger)
+	return cfg, logger, state, err
+}
+
+func (o *manifestOptions) stateOf(ctx context.Context, cfg config.Config, logger *slog.Logger) (dataplane.State, error) {
+	src, _, err := o.source(cfg, logger)
+	if err != nil {
+		return dataplane.State{}, err
 	}
 	addrs, err := nodeHost{}.Addresses()
 	if err != nil {
-		return config.Config{}, dataplane.State{}, err
+		return dataplane.State{}, err
 	}
 	state, problems, err := control.Load(ctx, src, cfg, addrs)
 	if err != nil {
-		return config.Config{}, dataplane.State{}, err
+		return dataplane.State{}, err
 	}
 	for _, problem := range problems {
 		control.LogProblem(logger, problem)
 	}
-	return cfg, state, nil
+	return state, nil
 }
 
 // garbagePercent makes the heap grow less between collections: reading a large

@@ -191,6 +191,16 @@ func (k *kernelProbes) Forget(keys []observe.SelectionKey) error {
 	return k.Probes.Forget(list)
 }
 
+// prepareProbes makes the directory that probes are pinned in, and mounts the BPF file
+// system where that is missing.
+func prepareProbes(cfg config.Observe) error {
+	path, err := pinPath(cfg.PinPath)
+	if path == "" || err != nil {
+		return err
+	}
+	return probes.Prepare(path)
+}
+
 // removeProbes removes what is pinned, the counters included.
 func removeProbes(given string) error {
 	path, err := pinPath(given)

@@ -18,8 +18,7 @@ func newRenderCommand(level *slog.LevelVar) *cobra.Command {
 	}
 	manifests := addManifestFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		logger := newLogger(cmd, level)
-		cfg, state, err := manifests.loadState(cmd.Context(), logger)
+		cfg, logger, state, err := manifests.loadState(cmd, level)
 		if err != nil {
 			return err
 		}

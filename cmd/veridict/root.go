@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/veridict/veridict/compare/testbed"
+	"github.com/veridict/veridict/control/config"
 )
 
 func newRootCommand() *cobra.Command {
@@ -23,13 +24,13 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 		Args:          noArguments,
 		PersistentPreRun: func(*cobra.Command, []string) {
-			if verbosity > 0 {
+			if verbosity >= config.DebugVerbosity {
 				level.Set(slog.LevelDebug)
 			}
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log `level`: 0, or 1 and more for details")
+	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log `level` of Kubernetes: from 4 on there are details")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newRunCommand(level),
@@ -51,6 +52,17 @@ func newRootCommand() *cobra.Command {
 // newLogger logs to the standard error of the command.
 func newLogger(cmd *cobra.Command, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+}
+
+// newConfiguredLogger logs in the format and with the details that are asked for.
+func newConfiguredLogger(cmd *cobra.Command, level *slog.LevelVar, log config.Log) *slog.Logger {
+	if log.Verbosity >= config.DebugVerbosity {
+		level.Set(slog.LevelDebug)
+	}
+	if log.JSON {
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	}
+	return newLogger(cmd, level)
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {

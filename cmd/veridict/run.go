@@ -16,14 +16,17 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 
 	"github.com/veridict/veridict/control"
 	"github.com/veridict/veridict/control/api"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/control/events"
 	"github.com/veridict/veridict/control/health"
 	"github.com/veridict/veridict/control/metrics"
 	"github.com/veridict/veridict/control/observe"
+	"github.com/veridict/veridict/control/serve"
 )
 
 func newRunCommand(level *slog.LevelVar) *cobra.Command {
@@ -49,12 +52,20 @@ exit status is 0 even so: the rest is served.`,
 	socket := api.DefaultPath
 	addSocketFlag(cmd, &socket)
 	once := cmd.Flags().Bool("once", false, "end as soon as everything is programmed")
+	initOnly := cmd.Flags().Bool("init-only", false, "set up what needs a privileged process, and end")
+	cmd.MarkFlagsMutuallyExclusive("once", "init-only")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if output.value != "" && !*once {
 			return usagef("-o needs --once")
 		}
-		logger := newLogger(cmd, level)
-		cfg, src, err := manifests.load(logger)
+		cfg, logger, err := manifests.load(cmd, level)
+		if err != nil {
+			return err
+		}
+		if *initOnly {
+			return initialise(cfg, logger)
+		}
+		src, client, err := manifests.source(cfg, logger)
 		if err != nil {
 			return err
 		}
@@ -71,9 +82,15 @@ exit status is 0 even so: the rest is served.`,
 			})
 			return errors.Join(err, kernel.sweepPins(ctx))
 		}
+		bridgeKlog(logger)
+		setOOMScore(cfg, logger)
 		agent, err := newAgent(cfg, src, kernel, socket, logger)
 		if err != nil {
 			return err
+		}
+		agent.configz = manifests.config.Effective()
+		if client != nil {
+			agent.events = client.EventsV1()
 		}
 		return agent.run(ctx)
 	}
@@ -100,6 +117,10 @@ type agent struct {
 	logger   *slog.Logger
 	started  time.Time
 	observer *observe.Observer
+	// configz is the configuration in effect as JSON.
+	configz []byte
+	// events creates Kubernetes events. Nil without an API server.
+	events eventsclient.EventsGetter
 	// closeProbes lets go of them; pinned ones go on counting.
 	closeProbes func()
 }
@@ -126,22 +147,29 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	controller := control.New(control.Options{
+	options := control.Options{
 		Config: a.cfg, Source: a.source, Syncer: a.observer, Logger: a.logger, Drift: drift, Host: nodeHost{},
 		Health: proxy, Checks: checks, Observer: measured,
-	})
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	if a.events != nil {
+		recorder := events.New(events.Options{Client: a.events, NodeName: a.cfg.NodeName, Logger: a.logger})
+		options.Events = recorder
+		group.Go(func() error { return recorder.Run(groupCtx) })
+	}
+	controller := control.New(options)
 	server := api.NewServer(api.Options{
 		Path: a.socket, Layout: string(a.cfg.Layout), Facts: controller.Facts, Healthy: proxy.Healthy,
 		Snapshots: a.observer, Logger: a.logger,
 		Agent: api.Agent{Version: version(), Node: a.cfg.NodeName, PID: os.Getpid(), Started: a.started},
 	})
-	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.kernel.watch(groupCtx, drift) })
 	group.Go(func() error { return a.kernel.keepPins(groupCtx) })
 	group.Go(func() error { return checks.Run(groupCtx) })
 	group.Go(func() error { return a.observer.Run(groupCtx) })
 	group.Go(func() error { return serveAPI(groupCtx, server, a.logger) })
-	group.Go(func() error { return measured.Run(groupCtx) })
+	group.Go(func() error { return serve.Run(groupCtx, a.pages(measured)) })
+	group.Go(func() error { return serve.Run(groupCtx, a.healthPages(proxy, measured)) })
 	group.Go(func() error { return controller.Run(groupCtx) })
 	err = group.Wait()
 	if ctx.Err() != nil {
@@ -157,9 +185,24 @@ func (a *agent) run(ctx context.Context) error {
 func (a *agent) newMetrics() (*metrics.Metrics, error) {
 	cfg := a.cfg.Metrics
 	return metrics.New(metrics.Options{
-		Address: cfg.Address, HardFail: cfg.HardFail, Snapshots: a.observer, ServiceLimit: cfg.ServiceLimit,
-		EndpointLimit: cfg.EndpointLimit, Version: version(), Logger: a.logger,
+		Snapshots: a.observer, ServiceLimit: cfg.ServiceLimit, EndpointLimit: cfg.EndpointLimit, Version: version(), Logger: a.logger,
 	})
+}
+
+// pages are those of metricsBindAddress.
+func (a *agent) pages(measured *metrics.Metrics) serve.Options {
+	pages := serve.Pages{Metrics: measured.Handler(), Config: a.configz, Profiling: a.cfg.Metrics.Profiling}
+	return serve.Options{
+		Name: "metrics", Address: a.cfg.Metrics.Address, HardFail: a.cfg.Metrics.HardFail, Handler: pages.Handler(), Logger: a.logger,
+	}
+}
+
+// healthPages are those of healthzBindAddress.
+func (a *agent) healthPages(proxy *health.Proxy, measured *metrics.Metrics) serve.Options {
+	return serve.Options{
+		Name: "healthz", Address: a.cfg.Healthz, HardFail: a.cfg.Metrics.HardFail, Handler: proxy.Handler(measured.Answered),
+		Logger: a.logger,
+	}
 }
 
 // serveAPI does without the commands where they cannot be served: Services are more

@@ -20,8 +20,7 @@ func newVerifyCommand(level *slog.LevelVar) *cobra.Command {
 	manifests := addManifestFlags(cmd)
 	output := addOutputFlag(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		logger := newLogger(cmd, level)
-		cfg, state, err := manifests.loadState(cmd.Context(), logger)
+		cfg, logger, state, err := manifests.loadState(cmd, level)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,7 @@ func setDefaults(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguratio
 	setNetworkDefaults(in, own)
 	own.Observe.setDefaults()
 	setMetricsDefaults(in, &own.Metrics)
+	setProcessDefaults(in)
 }
 
 // checker collects mistakes.
@@ -67,7 +69,7 @@ func check(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguration) (Co
 		Layout:        own.Layout,
 		MinSyncPeriod: in.NFTables.MinSyncPeriod.Duration,
 		SyncPeriod:    in.NFTables.SyncPeriod.Duration,
-		MasqueradeAll: in.NFTables.MasqueradeAll,
+		MasqueradeAll: in.NFTables.MasqueradeAll || in.Mode != modeNFTables && in.IPTables.MasqueradeAll,
 	}
 	if errs := validation.IsDNS1123Subdomain(config.NodeName); len(errs) > 0 {
 		c.add("hostnameOverride", "%q is not the name of a node: %s", config.NodeName, errs[0])
@@ -75,8 +77,8 @@ func check(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguration) (Co
 	if config.Layout != LayoutMarkFree && config.Layout != LayoutCTMark {
 		c.add("layout", "%q is not %s or %s", config.Layout, LayoutMarkFree, LayoutCTMark)
 	}
-	if in.Mode != "" && in.Mode != "nftables" {
-		c.add("mode", "%q is not supported, veridict programs nftables; use nftables or leave it empty", in.Mode)
+	if !slices.Contains([]kubeproxy.ProxyMode{"", modeNFTables, modeIPTables, modeIPVS}, in.Mode) {
+		c.add("mode", "%q is not a mode for Linux; use %s, the one that veridict has, or leave it empty", in.Mode, modeNFTables)
 	}
 	if config.SyncPeriod < 0 {
 		c.add("nftables.syncPeriod", "%s is not greater than 0", config.SyncPeriod)
@@ -92,6 +94,7 @@ func check(in *kubeproxy.KubeProxyConfiguration, own *veridictConfiguration) (Co
 	config.Observe = c.observe(&own.Observe)
 	config.Metrics = c.metrics(in, &own.Metrics)
 	config.Client = c.client(in)
+	c.setProcess(&config, in)
 	return config, c.mistakes
 }
 

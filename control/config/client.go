@@ -42,7 +42,7 @@ func setClientDefaults(in *kubeproxy.KubeProxyConfiguration) {
 	}
 }
 
-// clientFlags are those about the API server. The master has no place in a file.
+// clientFlags are those about the API server. A file has no place for the master.
 type clientFlags struct {
 	kubeconfig, master, contentType string
 	qps                             float32
@@ -57,15 +57,13 @@ func (f *clientFlags) add(set *pflag.FlagSet) {
 	set.Int32Var(&f.burst, "kube-api-burst", defaultBurst, "requests to the API server at once")
 }
 
-// fill puts the flags into the form of a file.
-func (f *clientFlags) fill(in *kubeproxy.KubeProxyConfiguration) {
-	in.ClientConnection.Kubeconfig = f.kubeconfig
-	in.ClientConnection.ContentType = f.contentType
-	in.ClientConnection.QPS, in.ClientConnection.Burst = f.qps, f.burst
-}
-
-func clientFlagNames() []string {
-	return []string{"kubeconfig", "kube-api-content-type", "kube-api-qps", "kube-api-burst"}
+func (f *clientFlags) bindings() []binding {
+	return []binding{
+		bind("kubeconfig", func(in *fileConfig) *string { return &in.ClientConnection.Kubeconfig }, &f.kubeconfig),
+		bind("kube-api-content-type", func(in *fileConfig) *string { return &in.ClientConnection.ContentType }, &f.contentType),
+		bind("kube-api-qps", func(in *fileConfig) *float32 { return &in.ClientConnection.QPS }, &f.qps),
+		bind("kube-api-burst", func(in *fileConfig) *int32 { return &in.ClientConnection.Burst }, &f.burst),
+	}
 }
 
 func (c *checker) client(in *kubeproxy.KubeProxyConfiguration) Client {

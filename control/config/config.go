@@ -38,6 +38,13 @@ type Config struct {
 	MaxPins int
 	Observe Observe
 	Metrics Metrics
+	// Healthz is the address that /healthz and its like are served on, empty for
+	// none.
+	Healthz string
+	// OOMScoreAdj is how little the kernel should mind killing this process for its
+	// memory, from -1000 (never) to 1000.
+	OOMScoreAdj int
+	Log         Log
 }
 
 // Layout names a kernel layout.

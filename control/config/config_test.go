@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ func defaults(change func(*config.Config)) config.Config {
 		Observe: config.Observe{MaxSelections: 262144, Interval: 5 * time.Second},
 		Metrics: config.Metrics{Address: "127.0.0.1:10249", ServiceLimit: 1000, EndpointLimit: 1000},
 		Client:  config.Client{ContentType: "application/vnd.kubernetes.protobuf", QPS: 5, Burst: 10},
+		Healthz: "0.0.0.0:10256", OOMScoreAdj: -999,
 	}
 	if change != nil {
 		change(&c)
@@ -89,13 +91,14 @@ func TestLoad(t *testing.T) {
 		},
 		{name: "a file with nothing in it", file: header, want: defaults(nil)},
 		{
-			name: "the file decides, except the names and the layout",
-			file: header + "hostnameOverride: file\nclusterCIDR: 10.0.0.0/8\n---\napiVersion: veridict.dev/v1alpha1\nkind: VeridictConfiguration\nlayout: markfree\n",
-			args: []string{"--masquerade-all", "--cluster-cidr=fd00::/64", "--hostname-override=flag", "--layout=ctmark"},
+			name: "flags go before the file",
+			file: header + "hostnameOverride: file\nclusterCIDR: 10.0.0.0/8\nnftables: {minSyncPeriod: 2s}\n---\napiVersion: veridict.dev/v1alpha1\nkind: VeridictConfiguration\nlayout: markfree\n",
+			args: []string{"--masquerade-all", "--cluster-cidr=fd00::/64", "--hostname-override=flag", "--layout=ctmark", "--iptables-min-sync-period=2s"},
 			want: defaults(func(c *config.Config) {
-				c.NodeName, c.Layout, c.LocalDetector.CIDRs = "flag", config.LayoutCTMark, []netip.Prefix{v4}
+				c.NodeName, c.Layout, c.LocalDetector.CIDRs = "flag", config.LayoutCTMark, []netip.Prefix{v6}
+				c.MasqueradeAll, c.MinSyncPeriod = true, 2*time.Second
 			}),
-			warnings: []string{"--config decides; ignored: --cluster-cidr, --masquerade-all"},
+			warnings: []string{"these flags override what config.yaml says: --cluster-cidr"},
 		},
 		{
 			name: "the layout of the file",
@@ -107,7 +110,7 @@ func TestLoad(t *testing.T) {
 			want: defaults(func(c *config.Config) { c.NodeCIDR = true }),
 		},
 		{
-			name: "fields that have no use here yet",
+			name: "fields that have no use here",
 			file: header + `
 bindAddress: 0.0.0.0
 healthzBindAddress: 0.0.0.0:10256
@@ -127,7 +130,10 @@ winkernel: {enableDSR: false}
 `,
 			want: defaults(func(c *config.Config) {
 				c.MasqueradeAll, c.MinSyncPeriod, c.Conntrack = true, 10*time.Millisecond, config.Conntrack{}
+				c.Client.Kubeconfig, c.Log = "/var/lib/kube-proxy/kubeconfig.conf", config.Log{JSON: true, Verbosity: 2}
 			}),
+			warnings: []string{"these settings of kube-proxy have no meaning here and are ignored: featureGates.X, iptables.masqueradeBit, " +
+				"iptables.localhostNodePorts, ipvs.scheduler, nftables.masqueradeBit, configSyncPeriod"},
 		},
 		{
 			name: "what kubeadm writes",
@@ -155,7 +161,38 @@ portRange: ""
 showHiddenMetricsForVersion: ""
 winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", rootHnsEndpointName: "", sourceVip: ""}
 `,
-			want: defaults(func(c *config.Config) { c.LocalDetector.CIDRs = []netip.Prefix{v4} }),
+			want: defaults(func(c *config.Config) {
+				c.LocalDetector.CIDRs, c.Client.Kubeconfig = []netip.Prefix{v4}, "/var/lib/kube-proxy/kubeconfig.conf"
+			}),
+		},
+		{
+			name: "kube-proxy in iptables mode",
+			file: header + "mode: iptables\niptables: {masqueradeAll: true, masqueradeBit: 14, syncPeriod: 1m}\nipvs: {scheduler: rr, strictARP: true}\n" +
+				"featureGates: {B: true, A: false}\nnftables: {masqueradeBit: 14}\nconfigSyncPeriod: 15m\nportRange: 1-2\n",
+			want: defaults(func(c *config.Config) { c.MasqueradeAll = true }),
+			warnings: []string{"these settings of kube-proxy have no meaning here and are ignored: mode iptables, featureGates.A, featureGates.B, " +
+				"iptables.masqueradeBit, iptables.syncPeriod, ipvs.scheduler, ipvs.strictARP, nftables.masqueradeBit, configSyncPeriod, portRange"},
+		},
+		{
+			name: "iptables settings in nftables mode", file: header + "mode: nftables\niptables: {masqueradeAll: true}\n", want: defaults(nil),
+			warnings: []string{"these settings of kube-proxy have no meaning here and are ignored: iptables.masqueradeAll"},
+		},
+		{
+			name: "the process by flags", args: []string{
+				"--healthz-bind-address=", "--oom-score-adj=7", "--logging-format=json", "--profiling", "--kubeconfig=/k", "--master=https://m",
+				"--kube-api-content-type=application/json", "--kube-api-qps=1.5", "--kube-api-burst=3",
+			},
+			want: defaults(func(c *config.Config) {
+				c.Healthz, c.OOMScoreAdj, c.Log.JSON, c.Metrics.Profiling = "", 7, true, true
+				c.Client = config.Client{Kubeconfig: "/k", Master: "https://m", ContentType: "application/json", QPS: 1.5, Burst: 3}
+			}),
+		},
+		{
+			name: "the process by the file",
+			file: header + "healthzBindAddress: 127.0.0.1\noomScoreAdj: 0\nlogging: {format: json, verbosity: 5}\nenableProfiling: true\n",
+			want: defaults(func(c *config.Config) {
+				c.Healthz, c.OOMScoreAdj, c.Log, c.Metrics.Profiling = "127.0.0.1:10256", 0, config.Log{JSON: true, Verbosity: 5}, true
+			}),
 		},
 	}
 	for _, test := range tests {
@@ -168,6 +205,9 @@ winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", roo
 			same := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 			if diff := cmp.Diff(test.want, got, same); diff != "" {
 				t.Errorf("config (-want +got):\n%s", diff)
+			}
+			for i := range warnings {
+				warnings[i] = regexp.MustCompile(`/\S*/`).ReplaceAllString(warnings[i], "")
 			}
 			if diff := cmp.Diff(test.warnings, warnings); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
@@ -207,12 +247,12 @@ func TestMistakes(t *testing.T) {
 		},
 		{
 			name: "everything at once",
-			file: header + "mode: iptables\nclusterCIDR: 10.0.0.0/8,11.0.0.0/8\nhostnameOverride: a_b\nnftables: {minSyncPeriod: 2m}\ndetectLocalMode: Guess\n",
+			file: header + "mode: kernelspace\nclusterCIDR: 10.0.0.0/8,11.0.0.0/8\nhostnameOverride: a_b\nnftables: {minSyncPeriod: 2m}\ndetectLocalMode: Guess\n",
 			args: []string{"--layout=other"},
 			want: []string{
 				"hostnameOverride: \"a_b\" is not the name of a node: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
 				`layout: "other" is not markfree or ctmark`,
-				`mode: "iptables" is not supported, veridict programs nftables; use nftables or leave it empty`,
+				`mode: "kernelspace" is not a mode for Linux; use nftables, the one that veridict has, or leave it empty`,
 				"nftables.minSyncPeriod: 2m0s is greater than nftables.syncPeriod, 30s",
 				`clusterCIDR: "10.0.0.0/8,11.0.0.0/8": at most one CIDR of each family`,
 				`detectLocalMode: "Guess" is not ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`,

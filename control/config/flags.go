@@ -4,6 +4,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
 // Flags holds what stands on the command line.
@@ -33,6 +33,8 @@ type Flags struct {
 	observe          observeFlags
 	metrics          metricsFlags
 	client           clientFlags
+	process          processFlags
+	effective        effective
 }
 
 // networkFlags are those about addresses and connection tracking.
@@ -62,33 +64,30 @@ func (f *networkFlags) add(set *pflag.FlagSet) {
 	set.DurationVar(&f.udpStream, "conntrack-udp-timeout-stream", 0, "timeout of UDP flows, 0 leaves it as it is")
 }
 
-// fill puts the flags into the form of a file.
-func (f *networkFlags) fill(in *kubeproxy.KubeProxyConfiguration) {
-	in.NodePortAddresses, in.BindAddress = f.nodePortAddresses, f.bindAddress
-	in.Conntrack = kubeproxy.KubeProxyConntrackConfiguration{
-		MaxPerCore: &f.maxPerCore, Min: &f.min, TCPBeLiberal: f.tcpBeLiberal,
-		TCPEstablishedTimeout: &metav1.Duration{Duration: f.tcpEstablished},
-		TCPCloseWaitTimeout:   &metav1.Duration{Duration: f.tcpCloseWait},
-		UDPTimeout:            metav1.Duration{Duration: f.udp},
-		UDPStreamTimeout:      metav1.Duration{Duration: f.udpStream},
-	}
-}
-
-func networkFlagNames() []string {
-	return []string{
-		"nodeport-addresses", "bind-address", "conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
-		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
+func (f *networkFlags) bindings() []binding {
+	return []binding{
+		bind("nodeport-addresses", func(in *fileConfig) *[]string { return &in.NodePortAddresses }, &f.nodePortAddresses),
+		bind("bind-address", func(in *fileConfig) *string { return &in.BindAddress }, &f.bindAddress),
+		bindPointer("conntrack-max-per-core", func(in *fileConfig) **int32 { return &in.Conntrack.MaxPerCore }, &f.maxPerCore),
+		bindPointer("conntrack-min", func(in *fileConfig) **int32 { return &in.Conntrack.Min }, &f.min),
+		bindTimeout("conntrack-tcp-timeout-established",
+			func(in *fileConfig) **metav1.Duration { return &in.Conntrack.TCPEstablishedTimeout }, &f.tcpEstablished),
+		bindTimeout("conntrack-tcp-timeout-close-wait",
+			func(in *fileConfig) **metav1.Duration { return &in.Conntrack.TCPCloseWaitTimeout }, &f.tcpCloseWait),
+		bind("conntrack-tcp-be-liberal", func(in *fileConfig) *bool { return &in.Conntrack.TCPBeLiberal }, &f.tcpBeLiberal),
+		bindDuration("conntrack-udp-timeout", func(in *fileConfig) *metav1.Duration { return &in.Conntrack.UDPTimeout }, &f.udp),
+		bindDuration("conntrack-udp-timeout-stream", func(in *fileConfig) *metav1.Duration { return &in.Conntrack.UDPStreamTimeout }, &f.udpStream),
 	}
 }
 
 // AddFlags adds the flags to a set. Those that kube-proxy has carry its names.
 func AddFlags(set *pflag.FlagSet) *Flags {
 	f := &Flags{set: set}
-	set.StringVar(&f.configFile, "config", "", "KubeProxyConfiguration `file`; it overrides most other flags")
+	set.StringVar(&f.configFile, "config", "", "KubeProxyConfiguration `file`; flags go before what it says")
 	set.StringVar(&f.nodeName, "node-name", "", "`name` of this node (default --hostname-override, or the host's name)")
 	set.StringVar(&f.layout, "layout", "", "kernel layout: markfree or ctmark (default markfree)")
 	set.StringVar(&f.hostnameOverride, "hostname-override", "", "`name` of this node instead of the host's name")
-	set.StringVar(&f.proxyMode, "proxy-mode", "", "nftables, the only mode there is, or empty")
+	set.StringVar(&f.proxyMode, "proxy-mode", "", "nftables, or empty; kube-proxy's other modes are taken for it")
 	set.StringVar(&f.clusterCIDR, "cluster-cidr", "", "`CIDR` of the pods, or one per family separated by a comma")
 	set.StringVar(&f.detectLocalMode, "detect-local-mode", "",
 		"how to recognise local pods: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix (default ClusterCIDR)")
@@ -102,18 +101,8 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	f.observe.add(set)
 	f.metrics.add(set)
 	f.client.add(set)
+	f.process.add(set)
 	return f
-}
-
-// overridden returns the flags that were given and that the file overrides.
-func (f *Flags) overridden() []string {
-	var names []string
-	f.set.Visit(func(flag *pflag.Flag) {
-		if isFileFlag(flag.Name) {
-			names = append(names, "--"+flag.Name)
-		}
-	})
-	return names
 }
 
 // Load makes the configuration. Warnings are for the log. hostname is asked
@@ -121,16 +110,19 @@ func (f *Flags) overridden() []string {
 // the input is to blame.
 func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) {
 	var warnings []string
-	in, own, where := f.kubeProxy(), veridictConfiguration{}, "flags"
+	in, own, where := fileConfig{}, veridictConfiguration{}, "flags"
 	if f.configFile != "" {
 		where = f.configFile
 		var err error
 		if in, own, err = readFile(f.configFile); err != nil {
 			return Config{}, nil, err
 		}
-		if names := f.overridden(); len(names) > 0 {
-			warnings = append(warnings, fmt.Sprintf("--config decides; ignored: %s", strings.Join(names, ", ")))
-		}
+	}
+	if names := f.override(&in); len(names) > 0 {
+		warnings = append(warnings, fmt.Sprintf("these flags override what %s says: %s", f.configFile, strings.Join(names, ", ")))
+	}
+	if fields := ignored(&in); len(fields) > 0 {
+		warnings = append(warnings, "these settings of kube-proxy have no meaning here and are ignored: "+strings.Join(fields, ", "))
 	}
 	if f.hostnameOverride != "" {
 		in.HostnameOverride = f.hostnameOverride
@@ -157,31 +149,34 @@ func (f *Flags) Load(hostname func() (string, error)) (Config, []string, error) 
 		return Config{}, nil, &Invalid{Where: where, Mistakes: mistakes}
 	}
 	config.Client.Master = f.client.master
+	f.effective = effective{in, own}
 	return config, warnings, nil
 }
 
-// isFileFlag says whether a flag stands for a field of the file and counts only
-// without one. All other flags always count.
-func isFileFlag(name string) bool {
-	return slices.Contains(networkFlagNames(), name) || slices.Contains(clientFlagNames(), name) || slices.Contains([]string{
-		"proxy-mode", "cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix",
-		"masquerade-all", "iptables-sync-period", "iptables-min-sync-period", flagMetricsAddress, flagHardFail,
-	}, name)
+// effective is the configuration that came of files, flags and defaults.
+type effective struct {
+	KubeProxy fileConfig            `json:"kubeproxy.config.k8s.io"`
+	Own       veridictConfiguration `json:"veridict.dev"`
 }
 
-// kubeProxy is what the flags say, in the form of a file.
-func (f *Flags) kubeProxy() kubeproxy.KubeProxyConfiguration {
-	var in kubeproxy.KubeProxyConfiguration
-	in.Mode = kubeproxy.ProxyMode(f.proxyMode)
-	in.ClusterCIDR = f.clusterCIDR
-	in.DetectLocalMode = kubeproxy.LocalMode(f.detectLocalMode)
-	in.DetectLocal.BridgeInterface = f.bridgeInterface
-	in.DetectLocal.InterfaceNamePrefix = f.interfacePrefix
-	in.NFTables.MasqueradeAll = f.masqueradeAll
-	in.NFTables.SyncPeriod.Duration = f.syncPeriod
-	in.NFTables.MinSyncPeriod.Duration = f.minSyncPeriod
-	f.network.fill(&in)
-	f.metrics.fill(&in)
-	f.client.fill(&in)
-	return in
+// Effective returns the configuration that Load has made as a JSON object, with the
+// fields of a file below the name of their API group, as kube-proxy shows it.
+func (f *Flags) Effective() []byte {
+	// Types that were read from JSON can be written.
+	text, _ := json.MarshalIndent(f.effective, "", "  ")
+	return text
+}
+
+// bindings are the fields of a file that flags stand for.
+func (f *Flags) bindings() []binding {
+	return slices.Concat([]binding{
+		bind("proxy-mode", func(in *fileConfig) *string { return (*string)(&in.Mode) }, &f.proxyMode),
+		bind("cluster-cidr", func(in *fileConfig) *string { return &in.ClusterCIDR }, &f.clusterCIDR),
+		bind("detect-local-mode", func(in *fileConfig) *string { return (*string)(&in.DetectLocalMode) }, &f.detectLocalMode),
+		bind("pod-bridge-interface", func(in *fileConfig) *string { return &in.DetectLocal.BridgeInterface }, &f.bridgeInterface),
+		bind("pod-interface-name-prefix", func(in *fileConfig) *string { return &in.DetectLocal.InterfaceNamePrefix }, &f.interfacePrefix),
+		bind("masquerade-all", func(in *fileConfig) *bool { return &in.NFTables.MasqueradeAll }, &f.masqueradeAll),
+		bindDuration("iptables-sync-period", func(in *fileConfig) *metav1.Duration { return &in.NFTables.SyncPeriod }, &f.syncPeriod),
+		bindDuration("iptables-min-sync-period", func(in *fileConfig) *metav1.Duration { return &in.NFTables.MinSyncPeriod }, &f.minSyncPeriod),
+	}, f.network.bindings(), f.metrics.bindings(), f.client.bindings(), f.process.bindings())
 }

@@ -4,9 +4,7 @@
 package config
 
 import (
-	"net"
 	"net/netip"
-	"strconv"
 
 	"github.com/spf13/pflag"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
@@ -19,6 +17,8 @@ type Metrics struct {
 	// HardFail ends veridict if it cannot listen on the address; otherwise it tries
 	// again.
 	HardFail bool
+	// Profiling serves /debug/pprof, too.
+	Profiling bool
 	// ServiceLimit and EndpointLimit are how many Services and endpoints have series
 	// of their own at most.
 	ServiceLimit, EndpointLimit int
@@ -26,10 +26,7 @@ type Metrics struct {
 
 const (
 	// metricsPort is kube-proxy's.
-	metricsPort = 10249
-	// metricsOff is an address that says not to serve. kube-proxy has none in a file:
-	// its empty one stands for the default.
-	metricsOff          = "0"
+	metricsPort         = 10249
 	defaultMetricsLimit = 1000
 	largestMetricsLimit = 1000000
 
@@ -58,7 +55,7 @@ func setMetricsDefaults(in *kubeproxy.KubeProxyConfiguration, own *metricsConfig
 type metricsFlags struct {
 	set                         *pflag.FlagSet
 	address                     string
-	hardFail                    bool
+	hardFail, profiling         bool
 	serviceLimit, endpointLimit int
 }
 
@@ -67,19 +64,16 @@ func (f *metricsFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.address, flagMetricsAddress, "127.0.0.1:10249",
 		"`address` and port to serve metrics on, empty or 0 for none; [::1]:10249 is the default with an IPv6 --bind-address")
 	set.BoolVar(&f.hardFail, flagHardFail, false, "end if a port cannot be listened on, instead of trying again")
+	set.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof on the address of the metrics")
 	set.IntVar(&f.serviceLimit, "metrics-service-limit", defaultMetricsLimit, "how many Services have metrics of their own; the others are summed")
 	set.IntVar(&f.endpointLimit, "metrics-endpoint-limit", defaultMetricsLimit, "how many endpoints have metrics of their own; the others are summed")
 }
 
-// fill puts the flags into the form of a file.
-func (f *metricsFlags) fill(in *kubeproxy.KubeProxyConfiguration) {
-	in.BindAddressHardFail = f.hardFail
-	if !f.set.Changed(flagMetricsAddress) {
-		return
-	}
-	in.MetricsBindAddress = f.address
-	if f.address == "" {
-		in.MetricsBindAddress = metricsOff
+func (f *metricsFlags) bindings() []binding {
+	return []binding{
+		bind(flagHardFail, func(in *fileConfig) *bool { return &in.BindAddressHardFail }, &f.hardFail),
+		bindAddress(flagMetricsAddress, func(in *fileConfig) *string { return &in.MetricsBindAddress }, &f.address),
+		bind("profiling", func(in *fileConfig) *bool { return &in.EnableProfiling }, &f.profiling),
 	}
 }
 
@@ -102,25 +96,8 @@ func (c *checker) metrics(in *kubeproxy.KubeProxyConfiguration, own *metricsConf
 		}
 	}
 	return Metrics{
-		Address: c.metricsAddress(in.MetricsBindAddress), HardFail: in.BindAddressHardFail,
+		Address:  c.serveAddress("metricsBindAddress", in.MetricsBindAddress, metricsPort),
+		HardFail: in.BindAddressHardFail, Profiling: in.EnableProfiling,
 		ServiceLimit: *own.ServiceLimit, EndpointLimit: *own.EndpointLimit,
 	}
-}
-
-// metricsAddress takes an IP alone, too, and adds the port, as kube-proxy does.
-func (c *checker) metricsAddress(text string) string {
-	if text == metricsOff {
-		return ""
-	}
-	host, port, err := net.SplitHostPort(text)
-	if addr, alone := netip.ParseAddr(text); alone == nil {
-		host, port, err = addr.String(), strconv.Itoa(metricsPort), nil
-	}
-	addr, badHost := netip.ParseAddr(host)
-	number, badPort := strconv.ParseUint(port, 10, 16)
-	if err != nil || badHost != nil || badPort != nil || number == 0 {
-		c.add("metricsBindAddress", "%q is not an IP and a port", text)
-		return ""
-	}
-	return netip.AddrPortFrom(addr, uint16(number)).String()
 }

@@ -69,7 +69,7 @@ func TestNetwork(t *testing.T) {
 			name: "a bind address", args: []string{"--bind-address=192.168.0.1"},
 			want: defaults(func(c *config.Config) { c.NodeIPs = []netip.Addr{netip.MustParseAddr("192.168.0.1")} }),
 		},
-		{name: "any bind address", args: []string{"--bind-address=::"}, want: defaults(func(c *config.Config) { c.Metrics.Address = "[::1]:10249" })},
+		{name: "any bind address", args: []string{"--bind-address=::"}, want: defaults(func(c *config.Config) { c.Metrics.Address, c.Healthz = "[::1]:10249", "[::]:10256" })},
 		{
 			name: "connection tracking by flags",
 			args: []string{

@@ -26,7 +26,13 @@ type Node struct {
 	// Addresses are the node's internal IP addresses in the order of its status,
 	// then the external ones; names are left out.
 	Addresses []netip.Addr
+	// Leaving says that the Node is being deleted, or about to be by the cluster
+	// autoscaler: load balancers should send no new connections.
+	Leaving bool
 }
+
+// taintLeaving is what the cluster autoscaler puts on a Node that it will delete.
+const taintLeaving = "ToBeDeletedByClusterAutoscaler"
 
 // Key is part of [Object].
 func (n *Node) Key() Key { return Key{KindNode, Name{Name: n.Name}} }
@@ -34,7 +40,7 @@ func (n *Node) Key() Key { return Key{KindNode, Name{Name: n.Name}} }
 // Equal is part of [Object].
 func (n *Node) Equal(other Object) bool {
 	o, ok := other.(*Node)
-	return ok && n.Name == o.Name && n.Zone == o.Zone && maps.Equal(n.Labels, o.Labels) &&
+	return ok && n.Name == o.Name && n.Zone == o.Zone && n.Leaving == o.Leaving && maps.Equal(n.Labels, o.Labels) &&
 		slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.Addresses, o.Addresses)
 }
 
@@ -53,6 +59,8 @@ func (n *Node) HostIPs() []netip.Addr {
 // FromNode converts a Node.
 func FromNode(in *v1.Node) (*Node, []Problem) {
 	out := &Node{Name: in.Name, Labels: maps.Clone(in.Labels), Zone: in.Labels[v1.LabelTopologyZone]}
+	out.Leaving = in.DeletionTimestamp != nil ||
+		slices.ContainsFunc(in.Spec.Taints, func(t v1.Taint) bool { return t.Key == taintLeaving })
 	p := problems{object: out.Key().String()}
 	cidrs, field := in.Spec.PodCIDRs, "spec.podCIDRs"
 	if len(cidrs) == 0 && in.Spec.PodCIDR != "" {

@@ -18,6 +18,11 @@ type Proxy struct {
 	queued time.Time
 	// latest is when the last change came.
 	latest time.Time
+	// updated is when the kernel was last as it should be, zero before the first time.
+	updated time.Time
+	// leaving says that load balancers should send no new connections here.
+	leaving bool
+	outages []string
 }
 
 // NewProxy returns a healthy proxy. It is unhealthy while a change waits for longer
@@ -45,6 +50,7 @@ func (p *Proxy) Queued() {
 func (p *Proxy) Updated(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.updated = p.now()
 	switch {
 	case !p.latest.After(since):
 		p.queued = time.Time{}
@@ -58,5 +64,24 @@ func (p *Proxy) Updated(since time.Time) {
 func (p *Proxy) Healthy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.queued.IsZero() || p.now().Sub(p.queued) < p.timeout
+	return p.healthy(p.now())
+}
+
+func (p *Proxy) healthy(now time.Time) bool {
+	return p.queued.IsZero() || now.Sub(p.queued) < p.timeout
+}
+
+// SetEligible says whether load balancers should send new connections to this node.
+func (p *Proxy) SetEligible(eligible bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaving = !eligible
+}
+
+// SetOutages says what cannot be read at the moment. That is no reason to be
+// unhealthy: the rules stay.
+func (p *Proxy) SetOutages(outages []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outages = outages
 }

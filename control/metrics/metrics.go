@@ -4,18 +4,15 @@
 package metrics
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/veridict/veridict/control"
-	"github.com/veridict/veridict/dataplane/runner"
 )
 
 // DefaultLimit is how many Services, and how many endpoints, have series of their
@@ -27,11 +24,6 @@ type Options struct {
 	// Registry is where everything is registered, and what is served. A new one
 	// if nil.
 	Registry *prometheus.Registry
-	// Address is where to serve, host:port. Empty: nowhere.
-	Address string
-	// HardFail has Run end if it cannot listen on the address; otherwise it tries
-	// again.
-	HardFail bool
 	// Snapshots are those of the kernel's counters. Nil if there are none.
 	Snapshots Snapshots
 	// ServiceLimit and EndpointLimit are how many Services and endpoints may have
@@ -40,13 +32,9 @@ type Options struct {
 	// Version is that of the program.
 	Version string
 	Logger  *slog.Logger
-	// Listen is that of a net.ListenConfig if nil.
-	Listen func(ctx context.Context, network, address string) (net.Listener, error)
-	// Clock is the system's clock if nil.
-	Clock runner.Clock
 }
 
-// Metrics counts, collects and serves.
+// Metrics counts, collects and answers.
 type Metrics struct {
 	o Options
 	*synced
@@ -58,12 +46,6 @@ var _ control.SyncObserver = (*Metrics)(nil)
 func New(o Options) (*Metrics, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
-	}
-	if o.Listen == nil {
-		o.Listen = new(net.ListenConfig).Listen
-	}
-	if o.Clock == nil {
-		o.Clock = runner.RealClock{}
 	}
 	m := &Metrics{o: o, synced: newSynced()}
 	all := append(m.collectors(), newBuildInfo(o.Version), collectors.NewGoCollector(),

@@ -41,6 +41,10 @@ func kubeCounters(name, help string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: kubeProxy, Name: name, Help: help}, []string{labelFamily})
 }
 
+func codeCounters(name, help string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: kubeProxy, Name: name, Help: help}, []string{"code"})
+}
+
 func kubeCounter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: kubeProxy, Name: name, Help: help})
 }

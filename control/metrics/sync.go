@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ type synced struct {
 	serviceChanges, endpointChanges                      prometheus.Counter
 	servicesPending, endpointsPending                    prometheus.Gauge
 	noLocal                                              *prometheus.GaugeVec
+	healthz, livez                                       *prometheus.CounterVec
 
 	// Our own.
 	transactions, elements, staleFlows, driftRepairs prometheus.Counter
@@ -51,6 +53,9 @@ func newSynced() *synced {
 		noLocal: kubeGauge("sync_proxy_rules_no_local_endpoints_total",
 			"ServicePorts with a Local traffic policy and no endpoint on this node, though there are others.", "traffic_policy", labelFamily),
 
+		healthz: codeCounters("proxy_healthz_total", "Answers of /healthz."),
+		livez:   codeCounters("proxy_livez_total", "Answers of /livez."),
+
 		transactions: ownCounter("transactions_total", "Transactions that were sent to the kernel."),
 		elements:     ownCounter("elements_sent_total", "Elements of sets and maps that were added and deleted."),
 		staleFlows:   ownCounter("stale_flows_removed_total", "Connections that were removed from connection tracking since their endpoint does not serve any more."),
@@ -62,6 +67,10 @@ func newSynced() *synced {
 		}, []string{"reason"}),
 		programmed: newProgrammed(),
 	}
+	for _, vec := range []*prometheus.CounterVec{s.healthz, s.livez} {
+		vec.WithLabelValues("200")
+		vec.WithLabelValues("503")
+	}
 	for _, family := range families() {
 		for _, vec := range []*prometheus.HistogramVec{s.duration, s.fullDuration, s.partialDuration, s.programming} {
 			vec.WithLabelValues(family.String())
@@ -72,11 +81,21 @@ func newSynced() *synced {
 	return s
 }
 
+// Answered counts an answer of one of the pages of control/health.
+func (s *synced) Answered(page string, status int) {
+	switch code := strconv.Itoa(status); page {
+	case "healthz":
+		s.healthz.WithLabelValues(code).Inc()
+	case "livez":
+		s.livez.WithLabelValues(code).Inc()
+	}
+}
+
 func families() []dataplane.Family { return []dataplane.Family{dataplane.IPv4, dataplane.IPv6} }
 
 func (s *synced) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		s.duration, s.fullDuration, s.partialDuration, s.programming, s.lastSync, s.lastQueued, s.failures, s.cleanupFailures,
+		s.healthz, s.livez, s.duration, s.fullDuration, s.partialDuration, s.programming, s.lastSync, s.lastQueued, s.failures, s.cleanupFailures,
 		s.serviceChanges, s.endpointChanges, s.servicesPending, s.endpointsPending, s.noLocal,
 		s.transactions, s.elements, s.staleFlows, s.driftRepairs, s.longestCommit, s.problems, s.programmed,
 	}

@@ -50,7 +50,9 @@ type Tracker struct {
 	ports    map[dataplane.ServicePortKey]dataplane.ServicePort
 	problems map[*service][]convert.Problem
 
-	node     *convert.Node
+	node *convert.Node
+	// hadNode says that there was one.
+	hadNode  bool
 	cidrs    map[string]*convert.ServiceCIDR
 	settings dataplane.Settings
 
@@ -140,6 +142,15 @@ func (t *Tracker) Apply(changes []convert.Change) {
 
 // HasNode says whether this node's object is known.
 func (t *Tracker) HasNode() bool { return t.node != nil }
+
+// NodeEligible says whether load balancers should send connections here: not if this
+// node's object is gone or about to go. While there never was one it is.
+func (t *Tracker) NodeEligible() bool {
+	if t.node == nil {
+		return !t.hadNode
+	}
+	return !t.node.Leaving
+}
 
 // Settings returns the settings of State.
 func (t *Tracker) Settings() dataplane.Settings { return t.settings }
@@ -301,6 +312,7 @@ func (t *Tracker) recomputeSettings() {
 func (t *Tracker) setNode(change convert.Change, touched map[*service]struct{}) {
 	before, ips := t.here(), t.nodeIPs()
 	t.node, _ = change.Object.(*convert.Node)
+	t.hadNode = t.hadNode || t.node != nil
 	if t.here() != before {
 		maps.Copy(touched, t.hinted)
 	}

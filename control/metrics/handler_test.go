@@ -4,17 +4,14 @@
 package metrics_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,7 +23,6 @@ import (
 
 	"github.com/veridict/veridict/control/metrics"
 	"github.com/veridict/veridict/control/observe"
-	"github.com/veridict/veridict/dataplane/runner/runnertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,23 +112,6 @@ func checkNative(t *testing.T, h *dto.Histogram) {
 	}
 }
 
-// TestOnlyMetricsAreServed keeps the rest of the port free.
-func TestOnlyMetricsAreServed(t *testing.T) {
-	t.Parallel()
-	m := newMetrics(t, metrics.Options{})
-	for request, want := range map[string]int{
-		"GET /metrics": http.StatusOK, "HEAD /metrics": http.StatusOK, "POST /metrics": http.StatusMethodNotAllowed,
-		"GET /": http.StatusNotFound, "GET /debug/pprof/": http.StatusNotFound,
-	} {
-		method, path, _ := strings.Cut(request, " ")
-		recorder := httptest.NewRecorder()
-		m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
-		if recorder.Code != want {
-			t.Errorf("%s: status %d, want %d", request, recorder.Code, want)
-		}
-	}
-}
-
 // TestScrapesDuringSyncs is for the race detector.
 func TestScrapesDuringSyncs(t *testing.T) {
 	t.Parallel()
@@ -164,101 +143,4 @@ func TestScrapesDuringSyncs(t *testing.T) {
 		}
 	})
 	group.Wait()
-}
-
-// listening is a Listen that fails as often as it is told, and says where it listens.
-type listening struct {
-	failures int
-	tries    int
-	at       chan string
-}
-
-var errInUse = errors.New("address already in use")
-
-func (l *listening) listen(ctx context.Context, network, _ string) (net.Listener, error) {
-	l.tries++
-	if l.tries <= l.failures {
-		return nil, errInUse
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, network, "127.0.0.1:0")
-	if err == nil {
-		l.at <- listener.Addr().String()
-	}
-	return listener, err
-}
-
-// TestServe asks over a real connection.
-func TestServe(t *testing.T) {
-	t.Parallel()
-	l := listening{at: make(chan string, 1)}
-	m := newMetrics(t, metrics.Options{Address: "127.0.0.1:10249", Listen: l.listen})
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+<-l.at+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(response.Body)
-	if err != nil || !strings.Contains(string(body), "\nveridict_build_info{") {
-		t.Errorf("%v; answer:\n%s", err, body)
-	}
-	response.Body.Close()
-	stop := errors.New("stop")
-	cancel(stop)
-	if err := <-ended; !errors.Is(err, stop) {
-		t.Errorf("Run returned %v, want the cause", err)
-	}
-}
-
-func TestAddressInUse(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		clock := runnertest.NewClock()
-		l := listening{failures: 10}
-		m := newMetrics(t, metrics.Options{Address: "127.0.0.1:10249", Listen: l.listen, Clock: clock})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- m.Run(ctx) }()
-		synctest.Wait()
-		clock.Advance(4 * time.Second)
-		synctest.Wait()
-		if l.tries != 1 {
-			t.Errorf("%d tries within five seconds", l.tries)
-		}
-		clock.Advance(time.Second)
-		synctest.Wait()
-		if l.tries != 2 {
-			t.Errorf("%d tries after five seconds", l.tries)
-		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run returned %v", err)
-		}
-	})
-}
-
-func TestAddressInUseHardFail(t *testing.T) {
-	t.Parallel()
-	l := listening{failures: 1}
-	m := newMetrics(t, metrics.Options{Address: "127.0.0.1:10249", HardFail: true, Listen: l.listen})
-	if err := m.Run(t.Context()); !errors.Is(err, errInUse) || !strings.Contains(err.Error(), "127.0.0.1:10249") {
-		t.Errorf("error %v, want one that names the address", err)
-	}
-}
-
-func TestNoAddress(t *testing.T) {
-	t.Parallel()
-	l := listening{}
-	m := newMetrics(t, metrics.Options{Listen: l.listen})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := m.Run(ctx); !errors.Is(err, context.Canceled) || l.tries != 0 {
-		t.Errorf("Run returned %v, after %d tries to listen", err, l.tries)
-	}
 }
