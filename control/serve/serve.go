@@ -30,7 +30,7 @@ const (
 
 // Options say what is served where.
 type Options struct {
-	// Name is what is served, for the log: "metrics".
+	// Name is what is served, for errors: "metrics".
 	Name string
 	// Address is host:port. Empty: nowhere.
 	Address string
@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) error {
 		if o.HardFail {
 			return err
 		}
-		o.Logger.Error("cannot serve "+o.Name+", trying again", "err", err)
+		o.Logger.Error("cannot serve, trying again", "err", err)
 		timer := o.Clock.NewTimer(retryAfter)
 		select {
 		case <-ctx.Done():
