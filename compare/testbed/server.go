@@ -29,7 +29,8 @@ type Server struct {
 }
 
 // Serve starts an endpoint in the namespace, which must have the address.
-// Protocol is TCP or UDP. The endpoint listens when Serve returns.
+// Protocol is TCP or UDP. The endpoint listens when Serve returns. By TCP the
+// unspecified address stands for all that the namespace has; each answers for itself.
 func (n *Namespace) Serve(protocol dataplane.Protocol, addr netip.AddrPort) (*Server, error) {
 	server := &Server{done: make(chan struct{})}
 	err := n.Do(func() error {
@@ -70,7 +71,7 @@ func (s *Server) serveHTTP(addr netip.AddrPort) error {
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.answered.Add(1)
-			fmt.Fprintf(w, "%s %s %s\n", addr, r.RemoteAddr, r.URL.Path)
+			fmt.Fprintf(w, "%s %s %s\n", r.Context().Value(http.LocalAddrContextKey), r.RemoteAddr, r.URL.Path)
 		}),
 	}
 	s.close = server.Close

@@ -163,9 +163,14 @@ func (t *Tracker) guard(family dataplane.Family, traffic *convert.Traffic, exter
 	}
 }
 
-// reportOrphans reports the slices of a Service that is not there.
+// reportOrphans reports the slices of a Service that is not there, as far as somebody
+// wrote them in files. An API server tells of either first, and of slices whose Service
+// is another proxy's.
 func (t *Tracker) reportOrphans(svc *service) {
 	for _, s := range svc.slices {
+		if t.slices[s.Name].origin == "" {
+			continue
+		}
 		t.problems[svc] = append(t.problems[svc], convert.Problem{
 			File:    t.slices[s.Name].origin,
 			Object:  s.Key().String(),
