@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 
 	"github.com/veridict/veridict/control"
 	"github.com/veridict/veridict/control/api"
@@ -27,6 +26,7 @@ import (
 	"github.com/veridict/veridict/control/metrics"
 	"github.com/veridict/veridict/control/observe"
 	"github.com/veridict/veridict/control/serve"
+	"github.com/veridict/veridict/control/source/kube"
 )
 
 func newRunCommand(level *slog.LevelVar) *cobra.Command {
@@ -89,9 +89,7 @@ exit status is 0 even so: the rest is served.`,
 			return err
 		}
 		agent.configz = manifests.config.Effective()
-		if client != nil {
-			agent.events = client.EventsV1()
-		}
+		agent.client = client
 		return agent.run(ctx)
 	}
 	return cmd
@@ -119,8 +117,8 @@ type agent struct {
 	observer *observe.Observer
 	// configz is the configuration in effect as JSON.
 	configz []byte
-	// events creates Kubernetes events. Nil without an API server.
-	events eventsclient.EventsGetter
+	// client is nil without an API server.
+	client *kube.Clientset
 	// closeProbes lets go of them; pinned ones go on counting.
 	closeProbes func()
 }
@@ -152,8 +150,8 @@ func (a *agent) run(ctx context.Context) error {
 		Health: proxy, Checks: checks, Observer: measured,
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	if a.events != nil {
-		recorder := events.New(events.Options{Client: a.events, NodeName: a.cfg.NodeName, Logger: a.logger})
+	if a.client != nil {
+		recorder := events.New(events.Options{Client: a.client, NodeName: a.cfg.NodeName, Logger: a.logger})
 		options.Events = recorder
 		group.Go(func() error { return recorder.Run(groupCtx) })
 	}

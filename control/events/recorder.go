@@ -19,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 
 	"github.com/veridict/veridict/control/convert"
@@ -47,10 +49,16 @@ const (
 	maxNote = 1024
 )
 
+// Client is the API server, as far as events need it. A clientset of client-go is one.
+type Client interface {
+	CoreV1() corev1client.CoreV1Interface
+	DiscoveryV1() discoveryclient.DiscoveryV1Interface
+	EventsV1() eventsclient.EventsV1Interface
+}
+
 // Options are what a [Recorder] is made of.
 type Options struct {
-	// Client creates events.
-	Client eventsclient.EventsGetter
+	Client Client
 	// NodeName is this node's.
 	NodeName string
 	Logger   *slog.Logger
@@ -135,18 +143,38 @@ func (r *Recorder) add(event *eventsv1.Event) {
 	}
 }
 
-// ofObject is the same on all nodes, but for the name of the first that writes it.
+// ofObject has neither UID nor name yet, see identify.
 func (r *Recorder) ofObject(regarding v1.ObjectReference, problem convert.Problem) *eventsv1.Event {
-	problem.File = ""
-	sum := sha256.Sum256([]byte(problem.String()))
 	note := problem.Message
 	if problem.Field != "" {
 		note = problem.Field + ": " + note
 	}
 	return &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(regarding), Name: eventName(regarding.Name, hex.EncodeToString(sum[:8]))},
-		Regarding:  regarding, Reason: NotServed, Note: note,
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(regarding)}, Regarding: regarding, Reason: NotServed, Note: note,
 	}
+}
+
+// identify fills in the UID of the object, by which kubectl describe finds events, and a
+// name that is the same on all nodes.
+func (r *Recorder) identify(ctx context.Context, event *eventsv1.Event) error {
+	if event.Name != "" {
+		return nil
+	}
+	regarding := &event.Regarding
+	var object metav1.Object
+	var err error
+	if regarding.Kind == convert.KindService.String() {
+		object, err = r.o.Client.CoreV1().Services(regarding.Namespace).Get(ctx, regarding.Name, metav1.GetOptions{})
+	} else {
+		object, err = r.o.Client.DiscoveryV1().EndpointSlices(regarding.Namespace).Get(ctx, regarding.Name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	regarding.UID = object.GetUID()
+	sum := sha256.Sum256([]byte(string(regarding.UID) + event.Note))
+	event.Name = eventName(regarding.Name, hex.EncodeToString(sum[:8]))
+	return nil
 }
 
 func (r *Recorder) ofNode(err error) *eventsv1.Event {
@@ -182,7 +210,13 @@ func (r *Recorder) Run(ctx context.Context) error {
 func (r *Recorder) write(ctx context.Context, event *eventsv1.Event) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	_, err := r.o.Client.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: "veridict"})
+	err := r.identify(ctx, event)
+	if apierrors.IsNotFound(err) {
+		return
+	}
+	if err == nil {
+		_, err = r.o.Client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: "veridict"})
+	}
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		r.refused = ""
 		return

@@ -14,8 +14,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -35,9 +39,9 @@ type rig struct {
 func inBubble(t *testing.T, node string, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{client: fake.NewClientset(), clock: runnertest.NewClock(), log: &strings.Builder{}}
+		r := &rig{client: fake.NewClientset(known()...), clock: runnertest.NewClock(), log: &strings.Builder{}}
 		r.Recorder = events.New(events.Options{
-			Client: r.client.EventsV1(), NodeName: node, Logger: slog.New(slog.NewTextHandler(r.log, nil)), Clock: r.clock,
+			Client: r.client, NodeName: node, Logger: slog.New(slog.NewTextHandler(r.log, nil)), Clock: r.clock,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -50,18 +54,34 @@ func inBubble(t *testing.T, node string, test func(t *testing.T, r *rig)) {
 	})
 }
 
-// written returns "namespace kind name reason: note" of all events that were asked to be written.
+// written returns "namespace kind name (UID) reason: note" of all events that were asked to be written.
 func (r *rig) written() []string {
 	synctest.Wait()
 	var texts []string
 	for _, action := range r.client.Actions() {
 		if create, ok := action.(clienttesting.CreateAction); ok {
 			event := create.GetObject().(*eventsv1.Event)
-			texts = append(texts, fmt.Sprintf("%s %s %s %s: %s", event.Namespace, event.Regarding.Kind, event.Regarding.Name, event.Reason, event.Note))
+			texts = append(texts, fmt.Sprintf("%s %s %s (%s) %s: %s", event.Namespace, event.Regarding.Kind, event.Regarding.Name, event.Regarding.UID,
+				event.Reason, event.Note))
 		}
 	}
 	r.client.ClearActions()
 	return texts
+}
+
+// known are the objects that tests have problems with.
+func known() []runtime.Object {
+	objects := []runtime.Object{
+		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "u-slice"}},
+	}
+	names := []string{"web", "mail", "last"}
+	for i := range 3 * events.Burst {
+		names = append(names, fmt.Sprintf("s%d", i))
+	}
+	for _, name := range names {
+		objects = append(objects, &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("u-" + name)}})
+	}
+	return objects
 }
 
 func bad(name string) convert.Problem {
@@ -73,7 +93,7 @@ func TestProblems(t *testing.T) {
 	inBubble(t, "n1", func(t *testing.T, r *rig) {
 		slice := convert.Problem{Object: "EndpointSlice shop/web-1", Message: "odd, too"}
 		r.SetProblems([]convert.Problem{bad("web"), slice, {File: "a.yaml", Message: "not an object"}})
-		want := []string{"shop Service web NotServed: spec.ports[0]: is odd", "shop EndpointSlice web-1 NotServed: odd, too"}
+		want := []string{"shop Service web (u-web) NotServed: spec.ports[0]: is odd", "shop EndpointSlice web-1 (u-slice) NotServed: odd, too"}
 		if diff := cmp.Diff(want, r.written()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
@@ -97,10 +117,14 @@ func TestNodesShareEvents(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for _, node := range []string{"n1", "n2"} {
-		inBubble(t, node, func(_ *testing.T, r *rig) {
+		inBubble(t, node, func(t *testing.T, r *rig) {
 			r.SetProblems([]convert.Problem{bad("web")})
 			synctest.Wait()
-			names[r.client.Actions()[0].(clienttesting.CreateAction).GetObject().(*eventsv1.Event).Name] = true
+			list, err := r.client.EventsV1().Events("shop").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) != 1 {
+				t.Fatal(err, list)
+			}
+			names[list.Items[0].Name] = true
 		})
 	}
 	if len(names) != 1 {
@@ -116,7 +140,7 @@ func TestFailures(t *testing.T) {
 		}
 		r.SetFailure(nil)
 		r.SetFailure(errors.New("no memory"))
-		want := "default Node n1 FailedSync: the kernel cannot be programmed, connections to Services go by older rules: no memory"
+		want := "default Node n1 (n1) FailedSync: the kernel cannot be programmed, connections to Services go by older rules: no memory"
 		if diff := cmp.Diff([]string{want, want}, r.written()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
@@ -138,6 +162,17 @@ func TestLimit(t *testing.T) {
 		r.SetProblems(append(problems, bad("last")))
 		if got := len(r.written()); got != 1 {
 			t.Errorf("%d events after a minute, want 1", got)
+		}
+	})
+}
+
+// TestGone writes nothing about an object that is gone.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "n1", func(t *testing.T, r *rig) {
+		r.SetProblems([]convert.Problem{bad("gone")})
+		if got := r.written(); len(got) > 0 || r.log.Len() > 0 {
+			t.Errorf("events %v, log %s", got, r.log)
 		}
 	})
 }

@@ -147,7 +147,6 @@ func (p *slowProxy) serve(client net.Conn) {
 	pass(client, server)
 }
 
-
 // TestSlowAPIServer says what the start waits for, and programs nothing before it has
 // all; later a server that stalls changes nothing.
 func TestSlowAPIServer(t *testing.T) {

@@ -174,7 +174,9 @@ func (o *Objects) DeleteAll(ctx context.Context) error {
 	group.SetLimit(writers)
 	for i := range services.Items {
 		name := services.Items[i].Name
-		group.Go(func() error { return o.client.CoreV1().Services(o.Namespace).Delete(groupCtx, name, metav1.DeleteOptions{}) })
+		group.Go(func() error {
+			return o.client.CoreV1().Services(o.Namespace).Delete(groupCtx, name, metav1.DeleteOptions{})
+		})
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("delete services: %w", err)
