@@ -10,6 +10,7 @@ MAKEFLAGS   += --no-print-directory
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 
 GOLANGCI_LINT := bin/golangci-lint
+KUBERNETES    := bin/kube-apiserver bin/kube-proxy
 
 # What compiles the BPF programs: only for make generate and make check, since
 # their output is committed.
@@ -55,6 +56,14 @@ test-flows: setup-test ## run ../shared/flowcheck in both layouts, stepwise and 
 test-vm: setup-vm ## run test/kernel on kernels 6.1 and 6.12 in qemu (root; VMKERNEL chooses one)
 	@test/run.sh vm
 
+.PHONY: test-apiserver
+test-apiserver: setup-apiserver build $(KUBERNETES) ## run the tests against a real API server and kube-proxy (root)
+	@test/run.sh apiserver
+
+.PHONY: bench-apiserver
+bench-apiserver: setup-apiserver build $(KUBERNETES) ## print speed and memory beside kube-proxy on the same API server (root)
+	@cd test/apiserver && go run ./bench
+
 .PHONY: bench
 bench: setup-demo build ## print speed and size figures beside their targets (root)
 	@go run ./test/bench
@@ -68,11 +77,13 @@ check: setup-generate ## check formatting, modules, go vet and generated files; 
 .PHONY: lint
 lint: setup-lint tools ## run golangci-lint and shellcheck
 	@$(GOLANGCI_LINT) run ./...
+	@cd test/apiserver && ../../$(GOLANGCI_LINT) run ./...
 	@shellcheck $(SCRIPTS)
 
 .PHONY: format
 format: tools ## format all Go files
 	@$(GOLANGCI_LINT) fmt ./...
+	@cd test/apiserver && ../../$(GOLANGCI_LINT) fmt ./...
 
 .PHONY: generate
 generate: setup-generate ## rewrite generated and golden files
@@ -85,12 +96,21 @@ $(GOLANGCI_LINT): test/tools/go.mod test/tools/go.sum
 	@echo 'building golangci-lint (a minute or two, once)'
 	@CGO_ENABLED=0 go build -C test/tools -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
+# One build of both, as they share most packages. Their versions are those of the
+# module; they say none without the flag.
+$(KUBERNETES) &: test/apiserver/go.mod test/apiserver/go.sum
+	@echo 'building kube-apiserver and kube-proxy (5 minutes or more, once)'
+	@CGO_ENABLED=0 go build -C test/apiserver -o ../../bin/ \
+	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(go list -C test/apiserver -m -f '{{.Version}}' k8s.io/kubernetes)" \
+	  k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-proxy
+	@touch $(KUBERNETES)
+
 .PHONY: setup
 setup: ## install every program that a target needs and that is missing (root)
 	@test/setup.sh all
 
-.PHONY: setup-demo setup-test setup-vm setup-lint setup-generate
-setup-demo setup-test setup-vm setup-lint setup-generate: setup-%:
+.PHONY: setup-demo setup-test setup-apiserver setup-vm setup-lint setup-generate
+setup-demo setup-test setup-apiserver setup-vm setup-lint setup-generate: setup-%:
 	@test/setup.sh $*
 
 .PHONY: clean

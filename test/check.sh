@@ -22,9 +22,9 @@ check_formatting() {
   }
 }
 
-check_modules() { go mod tidy -diff && go mod verify; }
+check_modules() { go mod tidy -diff && go mod verify && go -C test/apiserver mod tidy -diff; }
 
-check_vet() { go vet ./...; }
+check_vet() { go vet ./... && go vet -C test/apiserver ./...; }
 
 # The programs run in a copy; what they change there is out of date here.
 check_generated() {

@@ -7,7 +7,7 @@
 # any failed.
 #
 # usage: [VMKERNEL=6.1|6.12] test/run.sh STAGE...
-#   with stages unit, root, flows, allflows and vm
+#   with stages unit, root, flows, allflows, apiserver and vm
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -86,6 +86,13 @@ flows() {
   return "$status"
 }
 
+# A module of its own; programs are those of bin.
+stage_apiserver() {
+  need_root 'the apiserver stage'
+  cd test/apiserver
+  report apiserver go test -json -count=1 -p 1 -timeout 20m ./...
+}
+
 # The tests that depend most on the kernel, on each kernel in a virtual machine.
 # Those of the probes patch the kernel's code; see test/vm/run.sh.
 stage_vm() {
@@ -138,7 +145,7 @@ main() {
   local stage verdict failed=0
   for stage in "$@"; do
     declare -F "stage_$stage" >/dev/null || {
-      echo "no such stage: $stage (want unit, root, flows, allflows or vm)" >&2
+      echo "no such stage: $stage (want unit, root, flows, allflows, apiserver or vm)" >&2
       exit 2
     }
   done

@@ -6,7 +6,7 @@
 # and Ubuntu it installs the missing ones with apt-get; elsewhere it names them
 # and stops. It says nothing where all is there.
 #
-# usage: test/setup.sh demo|test|vm|lint|generate|all
+# usage: test/setup.sh demo|test|apiserver|vm|lint|generate|all
 
 set -euo pipefail
 export PATH="$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
@@ -23,11 +23,12 @@ programs_for() {
   case $1 in
     demo) echo "$fetch $kernel" ;;
     test) echo "$fetch $kernel bpftool:bpftool gcc:gcc libc-headers:libc6-dev python3.11:python3" ;;
+    apiserver) echo "$fetch $kernel etcd:etcd-server etcdctl:etcd-client kubectl:kubernetes-client" ;;
     vm) echo "$fetch nft:nftables bpftool:bpftool qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod" ;;
     lint) echo "$fetch shellcheck:shellcheck" ;;
     generate) echo "$fetch clang-14:clang-14 llvm-strip-14:llvm-14 bpf-headers:libbpf-dev" ;;
-    all) echo "make:make $(programs_for test) $(programs_for lint) $(programs_for generate)" ;;
-    *) die "unknown purpose '$1': want demo, test, vm, lint, generate or all" ;;
+    all) echo "make:make $(programs_for test) $(programs_for apiserver) $(programs_for lint) $(programs_for generate)" ;;
+    *) die "unknown purpose '$1': want demo, test, apiserver, vm, lint, generate or all" ;;
   esac
 }
 

@@ -150,6 +150,11 @@ func cleanUpKernel(ctx context.Context, pins string, logger *slog.Logger) error 
 	return errors.Join(err, sockets.Remove(path), removeProbes(pins), nftables.Cleanup(ctx, logger))
 }
 
+// cleanUpKubeProxy needs no lock: it touches nothing of ours.
+func cleanUpKubeProxy(ctx context.Context, logger *slog.Logger) error {
+	return nftables.CleanupKubeProxy(ctx, logger)
+}
+
 // question and explanation are what explain is about.
 type (
 	question    = nftables.Question

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -90,15 +91,15 @@ func (c *ControlPlane) writeFiles() error {
 		return fmt.Errorf("make a key: %w", err)
 	}
 	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
-	tokens := ""
+	var tokens strings.Builder
 	for _, user := range []string{Admin, ServiceAccount, KubeProxyUser, Stranger} {
 		groups := ""
 		if user == Admin {
 			groups = ",system:masters"
 		}
-		tokens += user + "," + user + "," + user + groups + "\n"
+		fmt.Fprintf(&tokens, "%s,%s,%s%s\n", user, user, user, groups)
 	}
-	for name, text := range map[string][]byte{"sa.key": pem.EncodeToMemory(block), "tokens.csv": []byte(tokens)} {
+	for name, text := range map[string][]byte{"sa.key": pem.EncodeToMemory(block), "tokens.csv": []byte(tokens.String())} {
 		if err := os.WriteFile(filepath.Join(c.dir, name), text, 0o600); err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}

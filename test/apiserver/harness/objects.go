@@ -186,3 +186,18 @@ func (o *Objects) DeleteAll(ctx context.Context) error {
 	}
 	return nil
 }
+
+// ClusterIPs returns those of all Services of the namespace, by name.
+func (o *Objects) ClusterIPs(ctx context.Context) (map[string]netip.Addr, error) {
+	services, err := o.client.CoreV1().Services(o.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list services: %w", err)
+	}
+	ips := make(map[string]netip.Addr, len(services.Items))
+	for i := range services.Items {
+		if ips[services.Items[i].Name], err = netip.ParseAddr(services.Items[i].Spec.ClusterIP); err != nil {
+			return nil, fmt.Errorf("service %s: %w", services.Items[i].Name, err)
+		}
+	}
+	return ips, nil
+}
