@@ -30,6 +30,10 @@ help: ## print this help
 build: ## build bin/veridict
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '-s -w' -o bin/veridict ./cmd/veridict
 
+.PHONY: image
+image: build ## build bin/veridict-image.tar, an OCI image, without a container engine (Debian, Ubuntu)
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} go run ./deploy/image
+
 .PHONY: demo
 demo: setup-demo build ## watch connections spread over endpoints, no cluster needed (root)
 	@bin/veridict demo

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 # The packages whose tests need root; they make network namespaces of their
 # own. The tests of all other packages need no privilege.
-root_packages=(./compare/demo/... ./compare/testbed/... ./test/agent/... ./test/kernel/...)
+root_packages=(./compare/demo/... ./compare/testbed/... ./test/agent/... ./test/image/... ./test/kernel/...)
 flowcheck=../shared/flowcheck
 
 results=$(mktemp -d)
@@ -47,6 +47,8 @@ stage_unit() {
 # The packages share the machine's conntrack and commit locks, so one at a time.
 stage_root() {
   need_root 'the root stage'
+  # Where the tests run nothing can be downloaded.
+  make image
   local chosen
   mapfile -t chosen < <(packages "${root_packages[@]}")
   report root go test -json -count=1 -p 1 "${chosen[@]}"

@@ -22,7 +22,7 @@ programs_for() {
   local kernel='nft:nftables iptables:iptables conntrack:conntrack ip:iproute2'
   case $1 in
     demo) echo "$fetch $kernel" ;;
-    test) echo "$fetch $kernel bpftool:bpftool gcc:gcc libc-headers:libc6-dev python3.11:python3" ;;
+    test) echo "$fetch $kernel bpftool:bpftool gcc:gcc libc-headers:libc6-dev python3.11:python3 crun:crun kubectl:kubernetes-client" ;;
     apiserver) echo "$fetch $kernel etcd:etcd-server etcdctl:etcd-client kubectl:kubernetes-client" ;;
     vm) echo "$fetch nft:nftables bpftool:bpftool qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod" ;;
     lint) echo "$fetch shellcheck:shellcheck" ;;

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -57,9 +58,16 @@ func initialise(cfg config.Config, logger *slog.Logger) error {
 	return nil
 }
 
-// setOOMScore has the kernel look for other processes first when memory is short.
+// setOOMScore has the kernel look for other processes first when memory is short. The
+// kubelet has done so for a critical Pod.
 func setOOMScore(cfg config.Config, logger *slog.Logger) {
-	err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(cfg.OOMScoreAdj)), 0)
+	const file = "/proc/self/oom_score_adj"
+	if text, err := os.ReadFile(file); err == nil {
+		if now, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && now <= cfg.OOMScoreAdj {
+			return
+		}
+	}
+	err := os.WriteFile(file, []byte(strconv.Itoa(cfg.OOMScoreAdj)), 0)
 	if err != nil {
 		logger.Warn("the kernel may end veridict before others when memory is short; CAP_SYS_RESOURCE allows --oom-score-adj",
 			"oomScoreAdj", cfg.OOMScoreAdj, "err", err)

@@ -190,7 +190,7 @@ func TestMissingRights(t *testing.T) {
 	if status, body := r.page(readyz); status != http.StatusServiceUnavailable {
 		t.Errorf("readyz: %d %s", status, body)
 	}
-	_, err = r.kubectl(t.Context(), "apply", "--namespace", "kube-system", "-f", "../../deploy/base/rbac.yaml")
+	_, err = r.kubectl(t.Context(), "apply", "--server-side", "--force-conflicts", "--namespace", "kube-system", "-f", "../../deploy/base/rbac.yaml")
 	r.must(err)
 	r.answers(vip, harness.Endpoint(1))
 	if n := strings.Count(agent.log(), "level=WARN msg=\"objects cannot be read"); n != 2 {

@@ -67,7 +67,7 @@ var theWorld = sync.OnceValues(func() (*world, error) {
 
 // grant gives veridict's service account what deploy/base does.
 func (w *world) grant(ctx context.Context) error {
-	_, err := w.kubectl(ctx, "apply", "--namespace", "kube-system", "-f", "../../deploy/base/rbac.yaml")
+	_, err := w.kubectl(ctx, "apply", "--server-side", "--force-conflicts", "--namespace", "kube-system", "-f", "../../deploy/base/rbac.yaml")
 	return err
 }
 

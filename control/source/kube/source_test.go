@@ -63,13 +63,41 @@ type rig struct {
 	objects map[convert.Key]convert.Object
 	last    source.Batch
 	batches int
+	// watched are the resources whose changes come: a write between list and watch is
+	// lost on objects in memory.
+	watched map[string]bool
 	changed chan struct{}
 }
 
 func newRig(t *testing.T, objects ...runtime.Object) *rig {
-	return &rig{
-		t: t, client: fake.NewClientset(objects...), objects: map[convert.Key]convert.Object{}, changed: make(chan struct{}, 1),
+	r := &rig{
+		t: t, client: fake.NewClientset(objects...), objects: map[convert.Key]convert.Object{}, watched: map[string]bool{},
+		changed: make(chan struct{}, 1),
 	}
+	r.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		resource := action.GetResource()
+		w, err := r.client.Tracker().Watch(resource, action.GetNamespace())
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.watched[resource.Resource] = true
+		r.signal()
+		return true, w, err
+	})
+	return r
+}
+
+// signal has await look again. It is called with mu held.
+func (r *rig) signal() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// following waits until all changes come.
+func (r *rig) following() {
+	r.t.Helper()
+	r.await("four watches", func() bool { return len(r.watched) == 4 })
 }
 
 func (r *rig) source() *kube.Source {
@@ -111,10 +139,7 @@ func (r *rig) handle(batch source.Batch) {
 	}
 	r.last = batch
 	r.batches++
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
+	r.signal()
 }
 
 // await waits until what was handed over is as wanted.
@@ -172,6 +197,7 @@ func TestFollow(t *testing.T) {
 	// The fake has no field selectors.
 	withOther := slices.Insert(slices.Clone(all), 1, "Node elsewhere")
 	r.synced(withOther...)
+	r.following()
 	r.mu.Lock()
 	if r.batches != 1 || len(r.last.Problems) > 0 || len(r.last.Outages) > 0 {
 		t.Errorf("%d batches, problems %v, outages %v", r.batches, r.last.Problems, r.last.Outages)
@@ -265,6 +291,7 @@ func TestNodeIsMissing(t *testing.T) {
 	r := newRig(t, service("web", "10.96.0.1"))
 	r.start()
 	r.synced("Service shop/web")
+	r.following()
 	want := []convert.Problem{{Object: "Node here", Message: "the API server has no such object; give the name of this node's with --node-name"}}
 	r.mu.Lock()
 	if diff := cmp.Diff(want, r.last.Problems); diff != "" {
@@ -309,6 +336,7 @@ func TestUnchangedObjects(t *testing.T) {
 	r := newRig(t, thisNode(), service("web", "10.96.0.1"), service("mail", "10.96.0.2"))
 	r.start()
 	r.synced("Node here", "Service shop/mail", "Service shop/web")
+	r.following()
 	labelled := service("web", "10.96.0.1")
 	labelled.Labels = map[string]string{"team": "a"}
 	must[*v1.Service](t)(r.client.CoreV1().Services("shop").Update(t.Context(), labelled, metav1.UpdateOptions{}))

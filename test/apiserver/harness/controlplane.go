@@ -114,7 +114,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	c.api, err = start(c.dir, "kube-apiserver", filepath.Join(c.programs, "kube-apiserver"),
 		"--etcd-servers", etcdURL, "--bind-address", "127.0.0.1", "--secure-port", "6443", "--advertise-address", "10.240.0.1",
 		"--cert-dir", filepath.Join(c.dir, "certs"), "--service-cluster-ip-range", "10.96.0.0/12",
-		"--authorization-mode", "RBAC", "--token-auth-file", filepath.Join(c.dir, "tokens.csv"),
+		"--allow-privileged", "--authorization-mode", "RBAC", "--token-auth-file", filepath.Join(c.dir, "tokens.csv"),
 		"--service-account-issuer", "https://veridict.test", "--service-account-key-file", key, "--service-account-signing-key-file", key,
 		"--disable-admission-plugins", "ServiceAccount", "--endpoint-reconciler-type", "none",
 		"--max-requests-inflight", "2000", "--max-mutating-requests-inflight", "1000")
