@@ -69,21 +69,26 @@ func Endpoint(i int) netip.Addr {
 	return netip.AddrFrom4(bytes)
 }
 
-// askTimeout is for connections that nobody answers.
-const askTimeout = 2 * time.Second
+const (
+	// askTimeout is for connections that nobody answers.
+	askTimeout = 2 * time.Second
+	// tryTimeout is that of a try which is followed by another one at once: a SYN that
+	// was lost before there were rules would be sent again after a second only.
+	tryTimeout = 50 * time.Millisecond
+)
 
 // Ask opens a connection from the clients' pod and returns which endpoint has answered.
 func (n *Node) Ask(ctx context.Context, vip netip.Addr) (netip.Addr, error) {
 	var answer testbed.Answer
 	err := n.Clients.Do(func() (err error) {
-		answer, err = ask(ctx, vip)
+		answer, err = ask(ctx, vip, askTimeout)
 		return err
 	})
 	return answer.Endpoint.Addr(), err
 }
 
-func ask(ctx context.Context, vip netip.Addr) (testbed.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func ask(ctx context.Context, vip netip.Addr, timeout time.Duration) (testbed.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return testbed.Ask(ctx, dataplane.VIP{Addr: vip, Protocol: dataplane.TCP, Port: 80})
 }
@@ -106,7 +111,7 @@ func (n *Node) Await(ctx context.Context, wanted map[netip.Addr][]netip.Addr) (t
 				if ctx.Err() != nil {
 					return fmt.Errorf("%d of %d Services are not answered by endpoints of theirs, as %s: %w", len(left), len(wanted), vip, lastErr)
 				}
-				answer, err := ask(ctx, vip)
+				answer, err := ask(ctx, vip, tryTimeout)
 				if err == nil && !endpoints[answer.Endpoint.Addr()] {
 					err = fmt.Errorf("answered by %s", answer.Endpoint)
 				}
