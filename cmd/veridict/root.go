@@ -36,6 +36,7 @@ func newRootCommand() *cobra.Command {
 		newRunCommand(level),
 		newRenderCommand(level),
 		newVerifyCommand(level),
+		newCheckCommand(level),
 		newExplainCommand(),
 		newStatusCommand(),
 		newServicesCommand(),
@@ -88,7 +89,7 @@ var errDrift = errors.New("the kernel differs from the objects")
 // process that ran in our place.
 func isQuiet(err error) bool {
 	_, ended := errors.AsType[*testbed.ExitError](err)
-	return ended || errors.Is(err, errDrift) || errors.Is(err, errUnwell)
+	return ended || errors.Is(err, errDrift) || errors.Is(err, errUnwell) || errors.Is(err, errUnfit)
 }
 
 // exitCode passes on the code of a process that ran in our place. That of a
