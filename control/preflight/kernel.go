@@ -45,7 +45,9 @@ const (
 func kernelVersion(f *Facts) Result {
 	const name = "kernel"
 	major, minor, found := version(f.Kernel)
-	before := func(otherMajor, otherMinor int) bool { return major < otherMajor || major == otherMajor && minor < otherMinor }
+	before := func(otherMajor, otherMinor int) bool {
+		return major < otherMajor || major == otherMajor && minor < otherMinor
+	}
 	switch {
 	case !found:
 		return warn(name, fmt.Sprintf("%q is no version", f.Kernel), fmt.Sprintf("see that it is %d.%d or newer", leastMajor, leastMinor))

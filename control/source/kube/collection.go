@@ -125,17 +125,21 @@ func (c *collection) excuse(kind convert.Kind) {
 	}
 }
 
-// setOutage notes what keeps a resource from being read, nil for nothing, and
-// returns whether that is news.
-func (c *collection) setOutage(of *resource, err error) bool {
+// setOutage notes what keeps a resource from being read, nil for nothing. It returns
+// what is new, in words, and whether the last outage has ended.
+func (c *collection) setOutage(of *resource, err error) (news string, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := c.outages.texts()
 	if !c.outages.set(of, err) {
-		return false
+		return "", false
 	}
 	c.news = true
 	c.wake()
-	return true
+	if text := c.outages[of.kind]; !slices.Contains(before, text) {
+		news = text
+	}
+	return news, len(c.outages) == 0
 }
 
 // take returns the next batch, and whether there is any. Before all kinds were

@@ -119,26 +119,27 @@ func (s *Source) start(ctx context.Context) {
 	}
 }
 
-// noted logs what is news.
+// noted logs what is news: one cause once, though it concerns several resources.
 func (s *Source) noted(of *resource, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	if !s.all.setOutage(of, err) {
-		return
+	news, over := s.all.setOutage(of, err)
+	if over {
+		s.o.Logger.Info("the API server answers again")
+	}
+	if news != "" {
+		s.o.Logger.Warn("objects cannot be read, those read before stay", "why", news)
 	}
 	if err == nil {
-		s.o.Logger.Info("the API server answers again", "resource", of.plural)
 		return
 	}
-	why := describe(of, err)
-	s.o.Logger.Warn("objects cannot be read, those read before stay", "resource", of.plural, "why", why)
 	if of.optional && apierrors.IsForbidden(err) {
 		s.all.excuse(of.kind)
 		return
 	}
 	select {
-	case s.failed <- errors.New(why):
+	case s.failed <- errors.New(describe(of, err)):
 	default:
 	}
 }

@@ -53,6 +53,7 @@ func (r *report) add(size, endpoints int, v, k measured) {
 	} else {
 		put("CPU of a change, mean ms", v.cpu, k.cpu, "", false)
 	}
+	put("CPU of a second without changes, ms", v.idle, k.idle, "", false)
 	put("300 writes to traffic, ms", v.burst, k.burst, "at most 200 ms", v.burst <= 200)
 }
 

@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/veridict/veridict/compare/testbed"
@@ -93,8 +95,11 @@ func ask(ctx context.Context, vip netip.Addr, timeout time.Duration) (testbed.An
 	return testbed.Ask(ctx, dataplane.VIP{Addr: vip, Protocol: dataplane.TCP, Port: 80})
 }
 
+// pause is between two tries of what does not answer yet.
+const pause = 5 * time.Millisecond
+
 // Await asks each VIP until one of its own endpoints has answered, and returns when
-// the last did. It asks all once more for what is not so yet, without a pause.
+// the last did.
 func (n *Node) Await(ctx context.Context, wanted map[netip.Addr][]netip.Addr) (time.Time, error) {
 	var last time.Time
 	err := n.Clients.Do(func() error {
@@ -106,7 +111,12 @@ func (n *Node) Await(ctx context.Context, wanted map[netip.Addr][]netip.Addr) (t
 			}
 		}
 		var lastErr error
+		again := time.NewTicker(pause)
+		defer again.Stop()
 		for len(left) > 0 {
+			if lastErr != nil {
+				<-again.C
+			}
 			for vip, endpoints := range left {
 				if ctx.Err() != nil {
 					return fmt.Errorf("%d of %d Services are not answered by endpoints of theirs, as %s: %w", len(left), len(wanted), vip, lastErr)
@@ -127,4 +137,35 @@ func (n *Node) Await(ctx context.Context, wanted map[netip.Addr][]netip.Addr) (t
 		return nil
 	})
 	return last, err
+}
+
+// sample is how many Services are asked again and again while a proxy starts.
+const sample = 100
+
+// AwaitStart asks some of many VIPs until all of them are answered by endpoints of
+// theirs, and returns when. It is an error if one of the others is not at that moment.
+// Asking takes little of the CPU time that the start needs.
+func (n *Node) AwaitStart(ctx context.Context, wanted map[netip.Addr][]netip.Addr) (time.Time, error) {
+	vips := slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare)
+	some := map[netip.Addr][]netip.Addr{}
+	for i := range min(sample, len(vips)) {
+		vip := vips[i*len(vips)/sample%len(vips)]
+		some[vip] = wanted[vip]
+	}
+	at, err := n.Await(ctx, some)
+	if err != nil {
+		return at, err
+	}
+	return at, n.Clients.Do(func() error {
+		for vip, endpoints := range wanted {
+			answer, err := ask(ctx, vip, askTimeout)
+			if err == nil && !slices.Contains(endpoints, answer.Endpoint.Addr()) {
+				err = fmt.Errorf("answered by %s", answer.Endpoint)
+			}
+			if err != nil {
+				return fmt.Errorf("%s, after %d others were right: %w", vip, len(some), err)
+			}
+		}
+		return nil
+	})
 }
