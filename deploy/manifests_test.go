@@ -5,7 +5,6 @@ package deploy_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,11 +13,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/veridict/veridict/control/config"
 )
 
 // typed returns a value of the type that a manifest is of, nil for one that is no API
@@ -47,6 +49,8 @@ func typed(t *testing.T, apiVersion, kind string) runtime.Object {
 // decode decodes each document strictly: an unknown field is a mistake.
 func decode(t *testing.T, name string, text []byte) []runtime.Object {
 	t.Helper()
+	// What patches say beside fields.
+	text = bytes.ReplaceAll(text, []byte("$patch: delete"), nil)
 	var objects []runtime.Object
 	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
 		var head struct {
@@ -117,7 +121,7 @@ func find[T runtime.Object](objects []runtime.Object) (found []T) {
 	return found
 }
 
-// TestPods checks what each Pod may do, in every overlay.
+// TestPods checks how every overlay's Pods are run.
 func TestPods(t *testing.T) {
 	t.Parallel()
 	for _, overlay := range overlays(t) {
@@ -126,41 +130,95 @@ func TestPods(t *testing.T) {
 			t.Fatalf("%s: %d DaemonSets", overlay, len(sets))
 		}
 		pod := sets[0].Spec.Template.Spec
-		if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" || sets[0].Namespace != "kube-system" ||
-			!slices.ContainsFunc(pod.Tolerations, func(o v1.Toleration) bool { return o.Operator == v1.TolerationOpExists && o.Key == "" }) {
+		if !pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.PriorityClassName != "system-node-critical" ||
+			sets[0].Namespace != "kube-system" || pod.NodeSelector["kubernetes.io/os"] != "linux" ||
+			!cmp.Equal(pod.Tolerations, []v1.Toleration{{Operator: v1.TolerationOpExists}}) {
 			t.Errorf("%s: %+v", overlay, pod)
 		}
-		allowed := []v1.Capability{"NET_ADMIN", "BPF", "PERFMON"}
-		for _, c := range append(slices.Clone(pod.Containers), pod.InitContainers...) {
-			security := c.SecurityContext
-			if c.Name == "init" {
-				continue
+		for name, value := range sets[0].Spec.Selector.MatchLabels {
+			if sets[0].Spec.Template.Labels[name] != value {
+				t.Errorf("%s: the Pods do not have the label %s=%s", overlay, name, value)
 			}
-			if *security.Privileged || *security.AllowPrivilegeEscalation || !*security.ReadOnlyRootFilesystem ||
-				!slices.Equal(security.Capabilities.Drop, []v1.Capability{"ALL"}) {
-				t.Errorf("%s: container %s: %+v", overlay, c.Name, security)
+		}
+		for _, volume := range pod.Volumes {
+			mounted := func(c v1.Container) bool {
+				return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume.Name })
 			}
-			for _, capability := range security.Capabilities.Add {
-				if !slices.Contains(allowed, capability) {
-					t.Errorf("%s: container %s has %s", overlay, c.Name, capability)
-				}
+			if !slices.ContainsFunc(slices.Concat(pod.InitContainers, pod.Containers), mounted) {
+				t.Errorf("%s: nobody mounts %s", overlay, volume.Name)
 			}
 		}
 	}
 }
 
-// TestCapabilitiesHaveReasons: each one stands below a comment that says why.
-func TestCapabilitiesHaveReasons(t *testing.T) {
+// TestSecurity fixes what each container may do: nothing but the init container, which
+// ends in a moment, is privileged.
+func TestSecurity(t *testing.T) {
+	t.Parallel()
+	unprivileged := func(capabilities ...v1.Capability) *v1.SecurityContext {
+		return &v1.SecurityContext{
+			Privileged: new(false), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities:    &v1.Capabilities{Drop: []v1.Capability{"ALL"}, Add: capabilities},
+			AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined},
+			SELinuxOptions:  &v1.SELinuxOptions{Type: "spc_t"},
+		}
+	}
+	agent := map[string]*v1.SecurityContext{
+		"init":     {Privileged: new(true), ReadOnlyRootFilesystem: new(true)},
+		"veridict": unprivileged("NET_ADMIN", "BPF", "PERFMON"),
+	}
+	want := map[string]map[string]*v1.SecurityContext{
+		"base": agent, "overlays/ab": agent, "overlays/kind": agent, "overlays/kubeadm": agent,
+		"overlays/uninstall": {"cleanup": unprivileged("NET_ADMIN", "BPF"), "done": unprivileged("NET_ADMIN", "BPF")},
+	}
+	got := map[string]map[string]*v1.SecurityContext{}
+	for _, overlay := range overlays(t) {
+		pod := find[*appsv1.DaemonSet](render(t, overlay))[0].Spec.Template.Spec
+		got[overlay] = map[string]*v1.SecurityContext{}
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			got[overlay][c.Name] = c.SecurityContext
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what containers may do (-want +got):\n%s", diff)
+	}
+}
+
+// TestLifecycle: an update goes on only behind a Pod that serves, and one that hangs is
+// started again.
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	set := find[*appsv1.DaemonSet](render(t, "base"))[0]
+	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling == nil || rolling.MaxUnavailable.String() != "10%" {
+		t.Errorf("update strategy %+v", set.Spec.UpdateStrategy)
+	}
+	c := set.Spec.Template.Spec.Containers[0]
+	for want, probe := range map[string]*v1.Probe{"/livez": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
+		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != want || probe.HTTPGet.Port.String() != "healthz" {
+			t.Errorf("probe of %s: %+v", want, probe)
+		}
+	}
+	if c.StartupProbe == nil || c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || len(c.Resources.Limits) > 0 {
+		t.Errorf("start %+v, resources %+v", c.StartupProbe, c.Resources)
+	}
+	port := slices.IndexFunc(c.Ports, func(p v1.ContainerPort) bool { return p.Name == "healthz" })
+	if port < 0 || c.Ports[port].ContainerPort != 10256 {
+		t.Errorf("ports %+v", c.Ports)
+	}
+}
+
+// TestPrivilegesHaveReasons: each one stands below a comment that says why.
+func TestPrivilegesHaveReasons(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("base/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(text), "\n")
-	for _, capability := range []string{"NET_ADMIN", "BPF", "PERFMON"} {
-		at := slices.IndexFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "- "+capability })
+	for _, want := range []string{"- NET_ADMIN", "- BPF", "- PERFMON", "appArmorProfile:", "seLinuxOptions:"} {
+		at := slices.IndexFunc(lines, func(l string) bool { return strings.TrimSpace(l) == want })
 		if at < 1 || !strings.HasPrefix(strings.TrimSpace(lines[at-1]), "# ") {
-			t.Errorf("%s has no reason", capability)
+			t.Errorf("%s has no reason", want)
 		}
 	}
 }
@@ -213,12 +271,44 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// TestConfiguration has the product read the configuration that the base ships; see
-// also test/image.
+// TestConfiguration has the product read the configuration that the base ships.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	maps := find[*v1.ConfigMap](render(t, "base"))
-	if len(maps) != 1 || !strings.Contains(maps[0].Data["config.yaml"], "kind: KubeProxyConfiguration") {
-		t.Fatal(fmt.Sprint(maps))
+	if len(maps) != 1 {
+		t.Fatalf("%d ConfigMaps", len(maps))
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(maps[0].Data["config.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	configuration := config.AddFlags(flags)
+	if err := flags.Parse([]string{"--config", file, "--node-name", "node"}); err != nil {
+		t.Fatal(err)
+	}
+	got, warnings, err := configuration.Load(nil)
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, warnings %v", err, warnings)
+	}
+	if !strings.HasSuffix(got.Healthz, ":10256") || !strings.HasSuffix(got.Metrics.Address, ":10249") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestKubeadmHasOneConfiguration: the base's own, which nobody would read, is not there.
+func TestKubeadmHasOneConfiguration(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "overlays/kubeadm")
+	if maps := find[*v1.ConfigMap](objects); len(maps) > 0 {
+		t.Errorf("ConfigMaps %v", maps)
+	}
+	pod := find[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		for _, mount := range c.VolumeMounts {
+			if mount.MountPath == "/etc/veridict" {
+				t.Errorf("container %s mounts %+v", c.Name, mount)
+			}
+		}
 	}
 }
