@@ -151,8 +151,9 @@ type (
 		Path string `json:"path,omitempty"`
 	}
 	ociLinux struct {
-		Namespaces    []ociNamespace `json:"namespaces"`
-		ReadonlyPaths []string       `json:"readonlyPaths,omitempty"`
+		Namespaces        []ociNamespace `json:"namespaces"`
+		ReadonlyPaths     []string       `json:"readonlyPaths,omitempty"`
+		RootfsPropagation string         `json:"rootfsPropagation,omitempty"`
 	}
 )
 
@@ -204,9 +205,30 @@ func runtimeConfig(t *testing.T, root string, c *v1.Container, volumes host, ext
 		if mount.ReadOnly {
 			options[1] = "ro"
 		}
+		if mode := propagation(t, mount); mode != "" {
+			options, config.Linux.RootfsPropagation = append(options, mode), mode
+		}
 		config.Mounts = append(config.Mounts, ociMount{mount.MountPath, "bind", source, options})
 	}
 	return config
+}
+
+// propagation is what containerd makes of a mount's.
+func propagation(t *testing.T, mount v1.VolumeMount) string {
+	t.Helper()
+	if mount.MountPropagation == nil {
+		return ""
+	}
+	switch *mount.MountPropagation {
+	case v1.MountPropagationNone:
+		return ""
+	case v1.MountPropagationHostToContainer:
+		return "rslave"
+	case v1.MountPropagationBidirectional:
+		return "rshared"
+	}
+	t.Fatalf("mount %s has the propagation %s", mount.Name, *mount.MountPropagation)
+	return ""
 }
 
 // everyCapability are those of this process.
@@ -235,7 +257,8 @@ type container struct {
 }
 
 // crun needs a file system of cgroup2 and no other at /sys/fs/cgroup; it gets one in a
-// mount namespace of its own.
+// mount namespace of its own. All mounts of this process are private but those that a
+// test shares with the container.
 const crun = `umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup && exec crun --root "$0" --cgroup-manager=disabled run -b "$1" "$2"`
 
 // runContainer starts a container; cleanup ends it.
@@ -255,7 +278,7 @@ func runContainer(t *testing.T, name string, config ociConfig) *container {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	c.cmd = exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", crun, c.root, dir, name)
+	c.cmd = exec.Command("unshare", "--mount", "--propagation", "unchanged", "sh", "-c", crun, c.root, dir, name)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
