@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command image makes veridict's OCI image without a container engine: the static
-// binary, and nft with the libraries that it needs, out of Debian's packages. There is
-// no shell in it. "make image" runs it.
+// binary, nft with the libraries that it needs and the certificate authorities, both
+// out of the packages of the Debian that it runs on. There is no shell in it. "make
+// image" runs it.
 //
 // The same binary and packages give the same bytes: entries are sorted, times are
 // SOURCE_DATE_EPOCH (0 if it is not set), owners are root. What is in it is listed as

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,11 +55,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	packages, err := fetch(ctx, work, "nftables")
-	if err != nil {
-		return err
-	}
-	tree, used, err := closure(filepath.Join(work, "root"), "/usr/sbin/nft", packages)
+	tree, used, err := files(ctx, work)
 	if err != nil {
 		return err
 	}
@@ -84,6 +81,31 @@ func run(ctx context.Context, o options) error {
 	fmt.Fprintf(os.Stdout, "%s  %s  %s for linux/%s, %.1f MiB, %d Debian packages, %s\n",
 		digest, o.archive, o.name, runtime.GOARCH, float64(info.Size())/(1<<20), len(used), sbomPath)
 	return nil
+}
+
+// files are those of the image that are not the binary, by name, and the packages that
+// they are of.
+func files(ctx context.Context, work string) ([]entry, []debianPackage, error) {
+	packages, err := fetch(ctx, work, "nftables")
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, used, err := closure(filepath.Join(work, "root"), "/usr/sbin/nft", packages)
+	if err != nil {
+		return nil, nil, err
+	}
+	authorities, p, err := certificates(ctx, work)
+	if err != nil {
+		return nil, nil, err
+	}
+	users, err := userFiles(work)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, used = slices.Concat(tree, authorities, users), append(used, p)
+	slices.SortFunc(tree, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(used, func(a, b debianPackage) int { return strings.Compare(a.Name, b.Name) })
+	return tree, used, nil
 }
 
 func orZero(text string) string {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -78,19 +79,22 @@ func newSBOM(o options, packages []debianPackage) ([]byte, error) {
 		if module.Replace != nil {
 			module = module.Replace
 		}
-		d.add(programID, "DEPENDS_ON", spdxPackage{Name: module.Path, Version: module.Version}, "pkg:golang/"+module.Path+"@"+module.Version)
+		d.add(programID, "DEPENDS_ON", spdxPackage{Name: module.Path, Version: module.Version}, "pkg:golang/"+module.Path+"@"+escape(module.Version))
 	}
 	for _, p := range packages {
 		d.add(programID, "DEPENDS_ON", spdxPackage{Name: p.Name, Version: p.Version},
-			fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", p.Name, p.Version, p.Arch))
+			fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", escape(p.Name), escape(p.Version), p.Arch))
 	}
 	text, err := json.MarshalIndent(d, "", "  ")
 	return append(text, '\n'), err
 }
 
+// escape is for package URLs. Of what versions are made of, they do not have the plus.
+func escape(text string) string { return strings.ReplaceAll(text, "+", "%2B") }
+
 func (d *spdxDocument) add(from, relation string, p spdxPackage, locator string) {
 	if p.ID == "" {
-		p.ID = "SPDXRef-" + regexp.MustCompile(`[^A-Za-z0-9.]+`).ReplaceAllString(p.Name, "-")
+		p.ID = d.newID(p.Name)
 	}
 	p.DownloadLocation = noAssertion
 	if locator != "" {
@@ -98,4 +102,14 @@ func (d *spdxDocument) add(from, relation string, p spdxPackage, locator string)
 	}
 	d.Packages = append(d.Packages, p)
 	d.Relationships = append(d.Relationships, spdxRelationship{from, relation, p.ID})
+}
+
+// newID makes of a name what an identifier may consist of. No two packages get the same.
+func (d *spdxDocument) newID(name string) string {
+	base := "SPDXRef-" + regexp.MustCompile(`[^A-Za-z0-9.]+`).ReplaceAllString(name, "-")
+	id := base
+	for n := 2; slices.ContainsFunc(d.Packages, func(p spdxPackage) bool { return p.ID == id }); n++ {
+		id = fmt.Sprintf("%s-%d", base, n)
+	}
+	return id
 }
