@@ -296,6 +296,32 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// TestKindCluster: kind starts a cluster without kube-proxy, by this file.
+func TestKindCluster(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("overlays/kind/cluster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The few fields that are used.
+	var cluster struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Networking struct {
+			KubeProxyMode string `json:"kubeProxyMode"`
+		} `json:"networking"`
+		Nodes []struct {
+			Role string `json:"role"`
+		} `json:"nodes"`
+	}
+	if err := yaml.UnmarshalStrict(text, &cluster); err != nil {
+		t.Fatal(err)
+	}
+	if cluster.Networking.KubeProxyMode != "none" || len(cluster.Nodes) < 2 || cluster.Nodes[0].Role != "control-plane" {
+		t.Errorf("%+v", cluster)
+	}
+}
+
 // TestKubeadmHasOneConfiguration: the base's own, which nobody would read, is not there.
 func TestKubeadmHasOneConfiguration(t *testing.T) {
 	t.Parallel()
