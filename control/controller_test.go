@@ -7,7 +7,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -19,6 +22,7 @@ import (
 	"github.com/veridict/veridict/control"
 	"github.com/veridict/veridict/control/config"
 	"github.com/veridict/veridict/control/convert"
+	"github.com/veridict/veridict/control/health"
 	"github.com/veridict/veridict/control/source"
 	"github.com/veridict/veridict/dataplane"
 	"github.com/veridict/veridict/dataplane/runner/runnertest"
@@ -116,12 +120,27 @@ type rig struct {
 	log    bytes.Buffer
 	// observer is told what the controller does.
 	observer fakeObserver
+	events   fakeEvents
+	health   *health.Proxy
 }
+
+// fakeEvents remembers what it was told.
+type fakeEvents struct {
+	problems [][]convert.Problem
+	failures []string
+}
+
+func (e *fakeEvents) SetProblems(problems []convert.Problem) {
+	e.problems = append(e.problems, problems)
+}
+
+func (e *fakeEvents) SetFailure(err error) { e.failures = append(e.failures, fmt.Sprint(err)) }
 
 func newRig(t *testing.T) *rig {
 	r := &rig{T: t, clock: runnertest.NewClock(), drift: make(chan struct{}, 1)}
 	r.source.batches = make(chan source.Batch, 1)
 	r.syncer.clock = r.clock
+	r.health = health.NewProxy(time.Minute, r.clock.Now)
 	return r
 }
 
@@ -132,6 +151,7 @@ func (r *rig) controller(change func(*config.Config)) *control.Controller {
 	}
 	return control.New(control.Options{
 		Config: cfg, Source: &r.source, Syncer: &r.syncer, Clock: r.clock, Drift: r.drift, Observer: &r.observer,
+		Events: &r.events, Health: r.health,
 		Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
 	})
 }
@@ -315,6 +335,47 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 			if got := strings.Count(r.log.String(), text); got != want {
 				r.Errorf("%q is logged %d times, want %d:\n%s", text, got, want, r.log.String())
 			}
+		}
+	})
+}
+
+// TestOperatorsAreTold has problems and failures become events, and outages reach
+// whoever asks for the health.
+func TestOperatorsAreTold(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(r *rig) {
+		problem := convert.Problem{Object: "Service ns/a", Message: "is odd"}
+		batch := synced(service("a", "172.30.0.1"))
+		batch.Problems = []convert.Problem{problem}
+		batch.Outages = []string{"the API server cannot be reached"}
+		r.send(batch)
+		r.send(batch)
+		if diff := cmp.Diff([][]convert.Problem{{problem}}, r.events.problems); diff != "" {
+			r.Errorf("problems (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"<nil>"}, r.events.failures); diff != "" {
+			r.Errorf("failures (-want +got):\n%s", diff)
+		}
+		page := func() string {
+			recorder := httptest.NewRecorder()
+			r.health.Handler(nil).ServeHTTP(recorder, httptest.NewRequestWithContext(r.Context(), http.MethodGet, "/healthz", nil))
+			return recorder.Body.String()
+		}
+		if body := page(); !strings.Contains(body, batch.Outages[0]) || !strings.Contains(body, `"nodeEligible":true`) {
+			r.Errorf("healthz: %s", body)
+		}
+		node := &convert.Node{Name: "me", Leaving: true}
+		r.send(synced(convert.Change{Key: node.Key(), Object: node}))
+		if body := page(); strings.Contains(body, "outages") || !strings.Contains(body, `"nodeEligible":false`) {
+			r.Errorf("healthz of a node that leaves: %s", body)
+		}
+		r.send(synced(convert.Change{Key: node.Key(), Object: &convert.Node{Name: "me"}}))
+		if body := page(); !strings.Contains(body, `"nodeEligible":true`) {
+			r.Errorf("healthz of a node that stays: %s", body)
+		}
+		r.send(synced(convert.Change{Key: node.Key()}))
+		if body := page(); !strings.Contains(body, `"nodeEligible":false`) {
+			r.Errorf("healthz of a node that is gone: %s", body)
 		}
 	})
 }

@@ -215,4 +215,3 @@ func askAPIServer(ctx context.Context, cfg config.Config, logger *slog.Logger) *
 	})
 	return answer
 }
-

@@ -134,6 +134,9 @@ func (t *statusTable) dataplane(d *api.Dataplane, now time.Time) {
 		t.more("a change has waited for %s", ago(now, d.Pending))
 	}
 	t.more("%s", d.LastError)
+	for _, outage := range d.Outages {
+		t.more("%s; the last state stays", outage)
+	}
 }
 
 func (t *statusTable) probes(s *api.Status) {

@@ -116,6 +116,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 			Chains: programmed.Chains, Maps: programmed.Maps,
 			LastSync: facts.LastSync, LastSyncSeconds: facts.Took.Seconds(), Syncs: facts.Syncs,
 			Failures: facts.Failures, LastError: facts.LastError, Pending: facts.Pending, Problems: facts.Problems,
+			Outages: facts.Outages,
 		},
 		Probes: Probes{
 			ProbeStatus: snapshot.Probes, ReadAt: snapshot.At, ReadError: snapshot.ReadError,

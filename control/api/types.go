@@ -64,6 +64,8 @@ type Dataplane struct {
 	Pending time.Time `json:"pending,omitzero"`
 	// Problems is the number of things that are not served as written.
 	Problems int `json:"problems"`
+	// Outages are what cannot be read of the API server at the moment, in words.
+	Outages []string `json:"outages,omitempty"`
 }
 
 // Probes is what observes the kernel.

@@ -57,8 +57,8 @@ func ok(name, format string, args ...any) Result {
 	return Result{Name: name, Status: OK, Detail: fmt.Sprintf(format, args...)}
 }
 
-func skipped(name, format string, args ...any) Result {
-	return Result{Name: name, Status: Skipped, Detail: fmt.Sprintf(format, args...)}
+func skipped(name, detail string) Result {
+	return Result{Name: name, Status: Skipped, Detail: detail}
 }
 
 func warn(name, detail, hint string) Result { return Result{name, Warning, detail, hint} }

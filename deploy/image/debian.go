@@ -61,7 +61,7 @@ func fetchOne(ctx context.Context, work, root, name string) (debianPackage, []st
 	if err != nil {
 		return debianPackage{}, nil, err
 	}
-	if _, err := command(ctx, work, "apt-get", "download", "-qq", name); err != nil {
+	if err := download(ctx, work, name); err != nil {
 		return debianPackage{}, nil, err
 	}
 	after, err := filepath.Glob(filepath.Join(work, "*.deb"))
@@ -81,9 +81,8 @@ func fetchOne(ctx context.Context, work, root, name string) (debianPackage, []st
 		return debianPackage{}, nil, fmt.Errorf("dpkg-deb: %q", fields)
 	}
 	p := debianPackage{Name: lines[0], Version: lines[1], Arch: lines[2]}
-	list, err := command(ctx, work, "dpkg-deb", "--extract", after[0], root)
-	if err != nil {
-		return debianPackage{}, nil, fmt.Errorf("%w: %s", err, list)
+	if _, err := command(ctx, work, "dpkg-deb", "--extract", after[0], root); err != nil {
+		return debianPackage{}, nil, err
 	}
 	contents, err := command(ctx, work, "dpkg-deb", "--contents", after[0])
 	if err != nil {
@@ -96,6 +95,20 @@ func fetchOne(ctx context.Context, work, root, name string) (debianPackage, []st
 		}
 	}
 	return p, dependencies(lines[3]), nil
+}
+
+// download also refreshes apt's lists, which may be missing or name what is not there
+// any more.
+func download(ctx context.Context, work, name string) error {
+	_, err := command(ctx, work, "apt-get", "download", "-qq", name)
+	if err == nil {
+		return nil
+	}
+	if _, updateErr := command(ctx, work, "apt-get", "update", "-qq"); updateErr != nil {
+		return errors.Join(err, updateErr)
+	}
+	_, err = command(ctx, work, "apt-get", "download", "-qq", name)
+	return err
 }
 
 // dependencies returns the names of a Depends field; of alternatives the first.

@@ -95,12 +95,19 @@ func ask(ctx context.Context, vip netip.Addr, timeout time.Duration) (testbed.An
 	return testbed.Ask(ctx, dataplane.VIP{Addr: vip, Protocol: dataplane.TCP, Port: 80})
 }
 
-// pause is between two tries of what does not answer yet.
-const pause = 5 * time.Millisecond
+// Pauses between two tries of what does not answer yet.
+const (
+	shortPause = 200 * time.Microsecond
+	longPause  = 5 * time.Millisecond
+)
 
 // Await asks each VIP until one of its own endpoints has answered, and returns when
 // the last did.
 func (n *Node) Await(ctx context.Context, wanted map[netip.Addr][]netip.Addr) (time.Time, error) {
+	return n.await(ctx, wanted, shortPause)
+}
+
+func (n *Node) await(ctx context.Context, wanted map[netip.Addr][]netip.Addr, pause time.Duration) (time.Time, error) {
 	var last time.Time
 	err := n.Clients.Do(func() error {
 		left := make(map[netip.Addr]map[netip.Addr]bool, len(wanted))
@@ -152,7 +159,7 @@ func (n *Node) AwaitStart(ctx context.Context, wanted map[netip.Addr][]netip.Add
 		vip := vips[i*len(vips)/sample%len(vips)]
 		some[vip] = wanted[vip]
 	}
-	at, err := n.Await(ctx, some)
+	at, err := n.await(ctx, some, longPause)
 	if err != nil {
 		return at, err
 	}
