@@ -90,3 +90,40 @@ func TestKubeadm(t *testing.T) {
 		t.Error("veridict ended with", err)
 	}
 }
+
+// TestTakeOver does what deploy/MIGRATING.md does with kubectl exec: beside the running
+// veridict, with no more than its capabilities, kube-proxy's rules are removed.
+func TestTakeOver(t *testing.T) {
+	r := newRig(t)
+	for _, args := range [][]string{
+		{"nft", "add table ip kube-proxy { chain nat-prerouting { type nat hook prerouting priority -100; }; }"},
+		{"iptables-nft", "-t", "nat", "-N", "KUBE-SERVICES"},
+		{"iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "KUBE-SERVICES"},
+	} {
+		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	agent := r.start("veridict", r.main(), r.extra...)
+	serves := func() string {
+		if err := r.ask(); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	r.await(serves)
+	within := r.main()
+	within.Args = []string{"cleanup", "--kube-proxy"}
+	if c := r.start("cleanup", within); c.wait() != nil {
+		t.Fatal("cleanup --kube-proxy:", c.output())
+	}
+	out, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").CombinedOutput()
+	if err != nil || bytes.Contains(out, []byte("kube-proxy")) || bytes.Contains(out, []byte("KUBE-SERVICES")) ||
+		!bytes.Contains(out, []byte("table ip veridict")) {
+		t.Errorf("rules: %v\n%s", err, out)
+	}
+	r.await(serves)
+	if err := agent.terminate(); err != nil {
+		t.Error("veridict ended with", err)
+	}
+}
