@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +126,42 @@ func TestReadingCommands(t *testing.T) {
 	r.answers(vip, harness.Endpoint(1))
 	if out, err := run("verify"); err != nil {
 		t.Errorf("verify: %v\n%s", err, out)
+	}
+}
+
+// TestCheck has the preflight of a node ask the API server, as whoever follows the
+// README does first.
+func TestCheck(t *testing.T) {
+	r := newRig(t)
+	r.service("web", harness.Endpoint(1))
+	for _, test := range []struct {
+		user, node string
+		want       []string
+	}{
+		{harness.ServiceAccount, harness.NodeName, []string{"API server,ok", "node,ok"}},
+		{harness.ServiceAccount, "elsewhere", []string{"API server,ok", "node,failure,the API server has no Node elsewhere"}},
+		{harness.Stranger, harness.NodeName, []string{"API server,failure,read objects from the API server: no permission to list and watch"}},
+		{"nobody", harness.NodeName, []string{"API server,failure,read objects from the API server: the API server does not accept the credentials"}},
+	} {
+		config, err := r.plane.Kubeconfig(test.user, harness.URL)
+		r.must(err)
+		out, err := exec.CommandContext(t.Context(), r.program(), "check", "-o", "json", "--kubeconfig", config, "--node-name", test.node).Output()
+		if fit := err == nil; fit != (test.want[1%len(test.want)] == "node,ok") {
+			t.Errorf("%s on %s: %v\n%s", test.user, test.node, err, out)
+		}
+		var report struct {
+			Checks []struct{ Name, Status, Detail string }
+		}
+		r.must(json.Unmarshal(out, &report))
+		var got []string
+		for _, check := range report.Checks {
+			got = append(got, check.Name+","+check.Status+","+check.Detail)
+		}
+		for _, want := range test.want {
+			if !slices.ContainsFunc(got, func(text string) bool { return strings.HasPrefix(text, want) }) {
+				t.Errorf("%s on %s: no %q in\n%s", test.user, test.node, want, strings.Join(got, "\n"))
+			}
+		}
 	}
 }
 
